@@ -30,7 +30,7 @@ from benchmarks.machine import facts_of_processor
 from benchmarks.over_http import location_of
 from benchmarks.report import report_of, show_medians
 from benchmarks.stopwatch import processor_time
-from gateway.demo.machines import KEY_NAME, KEY_VARIABLE, Machine, broker_config
+from gateway.demo.machines import KEY_NAME, KEY_VARIABLE, DemoMachine, broker_config
 from gateway.demo.ports import free_port
 
 HELD, TOKEN = KINDS = ("held", "token")
@@ -86,7 +86,7 @@ Figures = tuple[float, float]  # seconds and processor time of a completion
 class Cluster:
     """Two gateways, and a client's connections to them."""
 
-    machines: tuple[Machine, Machine]
+    machines: tuple[DemoMachine, DemoMachine]
     one: Connection
     two: Connection
     headers: Mapping[str, str]

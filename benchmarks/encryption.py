@@ -36,7 +36,7 @@ from benchmarks.machine import facts_of_processor
 from benchmarks.report import report_of, show_facts
 from benchmarks.stopwatch import processor_time
 from benchmarks.workers import sink
-from gateway.demo.machines import Machine
+from gateway.demo.machines import DemoMachine
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath
 from gateway.domain.identity import fingerprint
@@ -188,7 +188,7 @@ async def _measure_sends(folder: Path, rounds: int, seconds: int) -> list[Sends]
     ]
 
 
-async def _send(gateway: Machine, seconds: int) -> tuple[float, float]:
+async def _send(gateway: DemoMachine, seconds: int) -> tuple[float, float]:
     """Seconds of processor time per message, and messages/s."""
     before = processor_time(gateway.pid)
     url = f"http://127.0.0.1:{gateway.port}/{ORDERS}/messages"

@@ -33,7 +33,7 @@ from benchmarks.report import report_of, show_facts
 from benchmarks.stopwatch import processor_time
 from benchmarks.traffic import OpenLoop, service_of
 from benchmarks.workers import sink
-from gateway.demo.machines import Machine
+from gateway.demo.machines import DemoMachine
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath
 from gateway.net.http.client import HttpClient
@@ -170,7 +170,7 @@ async def measure(folder: Path, *, rounds: int, seconds: int, number: int = CLIE
 
 
 async def _measure_one(
-    way: str, gateway: Machine, broker: Broker, seconds: int, opened: Clients
+    way: str, gateway: DemoMachine, broker: Broker, seconds: int, opened: Clients
 ) -> Round:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(opened.run)

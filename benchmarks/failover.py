@@ -31,10 +31,10 @@ from benchmarks.fleet import Fleet, client_of, gateway_config, open_fleet
 from benchmarks.stopwatch import processor_time
 from benchmarks.targets import Target, show_targets
 from benchmarks.traffic import OpenLoop, Service, service_of
-from gateway.checker.operations import Found, Place, Uncertain
+from gateway.checker.operations import CopyPlace, Found, Uncertain
 from gateway.checker.verdict import Rules, Verdict, Violation, judge
 from gateway.demo.audit import AuditedNamespace, audit, pending
-from gateway.demo.machines import Machine
+from gateway.demo.machines import DemoMachine
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.ports import Broker
@@ -130,7 +130,9 @@ class Run:
             await gateway.stop()
             return await self._rows(at_primary, at_secondary, drain)
 
-    async def _suffer(self, primary: Machine, gateway: Machine, at_secondary: Broker) -> Drain:
+    async def _suffer(
+        self, primary: DemoMachine, gateway: DemoMachine, at_secondary: Broker
+    ) -> Drain:
         async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
             for loop, machine in zip(self.loops, (gateway, primary), strict=True):
                 client = client_of(machine.port, connections=CONNECTIONS)
@@ -145,14 +147,14 @@ class Run:
             nursery.start_soon(self._stop_later)
             return await _watch(at_secondary)
 
-    async def _take_away(self, primary: Machine) -> None:
+    async def _take_away(self, primary: DemoMachine) -> None:
         if self.scenario.outage == "killed":
             self._taken[primary.name] += processor_time(primary.pid)
             await primary.kill()
         else:
             os.kill(primary.pid, signal.SIGSTOP)
 
-    async def _bring_back(self, primary: Machine) -> None:
+    async def _bring_back(self, primary: DemoMachine) -> None:
         if self.scenario.outage == "killed":
             await primary.start(self.fleet.nursery)
         else:
@@ -169,21 +171,23 @@ class Run:
                 AuditedNamespace(
                     broker=at_primary,
                     name="primary",
-                    place=Place.PRIMARY,
-                    dead_letters=Place.PRIMARY_DEAD_LETTER,
+                    place=CopyPlace.PRIMARY,
+                    dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
                 ),
                 AuditedNamespace(
                     broker=at_secondary,
                     name="secondary",
-                    place=Place.BACKLOG,
-                    dead_letters=Place.BACKLOG_DEAD_LETTER,
+                    place=CopyPlace.BACKLOG,
+                    dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
                 ),
             ]
         )
         sent = [record for loop in self.loops for record in loop.records]
         verdict = judge([*sent, *self._uncertain(), *found], Rules())
         copies = Counter(
-            one.message_id for one in found if isinstance(one, Found) and one.place is Place.PRIMARY
+            one.message_id
+            for one in found
+            if isinstance(one, Found) and one.place is CopyPlace.PRIMARY
         )
         return [self._row(loop, drain, verdict, copies) for loop in self.loops]
 

@@ -22,8 +22,8 @@ from gateway.demo.machines import (
     KEY_NAME,
     KEY_VARIABLE,
     START_LIMIT,
+    DemoMachine,
     LogLine,
-    Machine,
     broker_config,
 )
 from gateway.domain import backlog
@@ -48,12 +48,12 @@ class Fleet:
     # By a machine's name, beside the usual one.
     environment_of: Callable[[str], Mapping[str, str]] = lambda name: {}
     events: Counter[tuple[str, str]] = attrs.field(factory=Counter)  # machine and event
-    machines: list[Machine] = attrs.field(factory=list)
+    machines: list[DemoMachine] = attrs.field(factory=list)
     start_limit: float = START_LIMIT  # seconds
 
     async def start(
         self, name: str, config: str, command: str = "serve", *, start_limit: float | None = None
-    ) -> Machine:
+    ) -> DemoMachine:
         """
         Return the machine when it listens; a syphon when it has begun.
 
@@ -63,12 +63,12 @@ class Fleet:
         environment = self.environment_of(name)
         folder = self.folder / name
         limit = self.start_limit if start_limit is None else start_limit
-        machine = Machine(name, folder, config, self._note, command, environment, limit)
+        machine = DemoMachine(name, folder, config, self._note, command, environment, limit)
         self.machines.append(machine)
         await machine.start(self.nursery)
         return machine
 
-    async def start_brokers(self, *queues: str) -> tuple[Machine, Machine]:
+    async def start_brokers(self, *queues: str) -> tuple[DemoMachine, DemoMachine]:
         """A primary with these queues, and a secondary with the backlog's."""
         indices = range(BACKLOG_QUEUES)
         backlog_queues = [backlog.queue_name(LABEL, index).name for index in indices]
@@ -77,7 +77,7 @@ class Fleet:
             await self.start("secondary", broker_config(*backlog_queues)),
         )
 
-    def _note(self, machine: Machine, line: LogLine) -> None:
+    def _note(self, machine: DemoMachine, line: LogLine) -> None:
         self.events[machine.name, str(line.get("event"))] += 1
         self.watch(machine.name, line)
 

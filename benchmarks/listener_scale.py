@@ -35,7 +35,7 @@ from gateway.listening import RAW, Item, ListenerOptions, QueueListener, Trigger
 from gateway.listening.agent.work_depth import WorkWatch
 from gateway.ports import Broker, Receiver
 from gateway.store.local.memory import MemoryBroker
-from gateway.wire.pairgate.scale import Figures
+from gateway.wire.pairgate.scale import EntityFigures
 from tests.harness.clocks import VirtualClock
 from tests.harness.determinism import run_seeded
 from tests.harness.polled import PolledBroker
@@ -240,7 +240,7 @@ class Asked:
     figures_of: ScaleFigures
     one_by_one: bool = False
 
-    async def figures(self, queues: Sequence[EntityPath]) -> Sequence[Figures]:
+    async def figures(self, queues: Sequence[EntityPath]) -> Sequence[EntityFigures]:
         if self.one_by_one:
             return [await self.figures_of.of(queue) for queue in queues]
         return await self.figures_of.of_all(queues)

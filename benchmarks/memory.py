@@ -23,7 +23,7 @@ from rich.console import Console
 from benchmarks.fleet import open_fleet, token
 from benchmarks.stopwatch import processor_time
 from benchmarks.targets import Target, show_targets
-from gateway.demo.machines import Machine, broker_config
+from gateway.demo.machines import DemoMachine, broker_config
 
 MIB: Final = 1024 * 1024
 BODY: Final = 4_000_000  # bytes, a little below max_body
@@ -97,7 +97,7 @@ class Measured:
     answers: Counter[str]  # how often which status was answered
 
 
-async def measure(machine: Machine, load: Load, connections: int) -> Measured:
+async def measure(machine: DemoMachine, load: Load, connections: int) -> Measured:
     answers = Counter[str]()
     peak, before = resident(machine.pid), processor_time(machine.pid)
 

@@ -45,7 +45,7 @@ from benchmarks.fleet import BACKLOG_QUEUES, LABEL, Fleet, open_fleet
 from benchmarks.machine import facts
 from benchmarks.report import print_report, show_facts
 from benchmarks.targets import Target, show_targets
-from gateway.demo.machines import KEY, KEY_NAME, Machine
+from gateway.demo.machines import KEY, KEY_NAME, DemoMachine
 from gateway.domain import backlog
 from tests.harness.rabbitmq import USER, rabbitmq
 from tests.harness.secret_files import write_secret
@@ -138,7 +138,7 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
         }
 
 
-async def _start_gateway(fleet: Fleet, port: int) -> Machine:
+async def _start_gateway(fleet: Fleet, port: int) -> DemoMachine:
     """A pair whose secondary is embedded: it costs nothing while the primary is well."""
     password = fleet.folder / "password"
     write_secret(password, USER)

@@ -51,7 +51,7 @@ from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.servicebus import open_namespace as open_amqp
 from gateway.brokers.storage_queue.broker import open_namespace as open_storage_queue
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
-from gateway.demo.machines import KEY, KEY_NAME, Machine, broker_config
+from gateway.demo.machines import KEY, KEY_NAME, DemoMachine, broker_config
 from gateway.demo.ports import free_port
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
@@ -270,7 +270,7 @@ class Site:
     """All that runs."""
 
     fleet: Fleet
-    machines: Mapping[str, Machine]
+    machines: Mapping[str, DemoMachine]
     proxies: Mapping[str, ChaosProxy]
     admin: Mapping[str, int]  # ports of the sampled processes
     traffic: Sequence[Traffic]

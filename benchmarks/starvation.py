@@ -62,7 +62,7 @@ from gateway.domain.message import Message
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.links import LinkVoid, ReceivingLink, SendingLink
 from gateway.net.clients import ClientOptions
-from gateway.net.dialing import Place, dial
+from gateway.net.dialing import ServerAddress, dial
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.wire.amqp.events import NewLink, Terminus
 from gateway.wire.amqp.message import encode_message
@@ -234,7 +234,7 @@ async def amqp_client(
 ) -> AsyncIterator[AmqpClient]:
     """Open a connection over AMQP, on that stream if it is given."""
     client = AmqpClient(
-        stream or await dial(Place(host="127.0.0.1", port=port)),
+        stream or await dial(ServerAddress(host="127.0.0.1", port=port)),
         name="gateway",
         hostname="localhost",
         credentials=Credentials(mechanism="PLAIN", user=who, password=KEYS[who]),
@@ -369,7 +369,7 @@ async def _trickling(http: Http, port: int) -> None:
 
 async def _trickling_frame(port: int) -> None:
     """A link to send on, and the bytes of a frame, one a second."""
-    stream = await dial(Place(host="127.0.0.1", port=port))
+    stream = await dial(ServerAddress(host="127.0.0.1", port=port))
     async with amqp_client(port, BAD, stream) as client:
         await sending(client, f"{BAD}-{TRICKLE}", 1).wait_attached()
         await stream.send_all((60_000).to_bytes(4) + b"\x02\0\0\0")
@@ -380,7 +380,7 @@ async def _trickling_frame(port: int) -> None:
 
 async def _filling(port: int, kind: str) -> None:
     """Attack as one of `FILLERS`."""
-    stream, queue = await dial(Place(host="127.0.0.1", port=port)), f"{BAD}-{kind}"
+    stream, queue = await dial(ServerAddress(host="127.0.0.1", port=port)), f"{BAD}-{kind}"
     async with amqp_client(port, BAD, stream) as client:
         match kind:
             case "attaches":

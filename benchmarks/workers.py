@@ -34,7 +34,7 @@ from benchmarks.machine import facts_of_processor
 from benchmarks.proxy import listens
 from benchmarks.report import report_of, show_facts
 from benchmarks.stopwatch import processor_time
-from gateway.demo.machines import LogLine, Machine, MachineFailed
+from gateway.demo.machines import DemoMachine, LogLine, MachineFailed
 from gateway.demo.ports import free_port
 
 ALONE, BESIDE, WORKERS = WAYS = ("alone", "side by side", "workers")
@@ -106,7 +106,7 @@ class Pids:
         if line.get("event") == "worker_started":
             self.workers[name].append(line["pid"])
 
-    def of(self, machine: Machine) -> tuple[list[int], int | None]:
+    def of(self, machine: DemoMachine) -> tuple[list[int], int | None]:
         """
         Return the ids of the processes that serve, and that of their parent; None: there is no
         parent.
@@ -164,13 +164,15 @@ async def measure(folder: Path, *, rounds: int, seconds: int) -> Report:
     )
 
 
-async def _measure_one(way: str, gateways: Sequence[Machine], pids: Pids, seconds: int) -> Round:
+async def _measure_one(
+    way: str, gateways: Sequence[DemoMachine], pids: Pids, seconds: int
+) -> Round:
     serving = [pid for each in gateways for pid in pids.of(each)[0]]
     parents = [pid for each in gateways if (pid := pids.of(each)[1]) is not None]
     before = [processor_time(pid) for pid in (*serving, *parents)]
     results: list[Measured] = []
 
-    async def load(gateway: Machine) -> None:
+    async def load(gateway: DemoMachine) -> None:
         connections = CONNECTIONS * len(serving) // len(gateways)
         url = f"http://127.0.0.1:{gateway.port}/orders/messages"
         results.append(await post(url, token(), connections=connections, seconds=seconds))

@@ -43,7 +43,7 @@ class Changes:
 
 
 @attrs.define(eq=False)
-class Turn:
+class QueueTurn:
     """
     A place in the order of its queue, made by `Turns.take`. Leaving the block ends the turn.
 
@@ -53,7 +53,7 @@ class Turn:
 
     _turns: "Turns"
     key: str | None
-    before: "Turn | None"  # None: no other turn must end first
+    before: "QueueTurn | None"  # None: no other turn must end first
     over: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __enter__(self) -> Self:
@@ -80,19 +80,19 @@ class Turn:
 class Turns:
     """A queue of turns for each key."""
 
-    _last: dict[str, Turn] = attrs.field(factory=dict, init=False)
+    _last: dict[str, QueueTurn] = attrs.field(factory=dict, init=False)
 
-    def take(self, key: str | None) -> Turn:
+    def take(self, key: str | None) -> QueueTurn:
         """
         Take the next turn of the key. Without a key, the turn has no other before or behind it.
         """
         if key is None:
-            return Turn(self, None, None)
-        turn = self._last[key] = Turn(self, key, self._last.get(key))
+            return QueueTurn(self, None, None)
+        turn = self._last[key] = QueueTurn(self, key, self._last.get(key))
         return turn
 
-    def forget(self, turn: Turn) -> None:
-        """Forget a turn that has ended. `Turn.end` calls this."""
+    def forget(self, turn: QueueTurn) -> None:
+        """Forget a turn that has ended. `QueueTurn.end` calls this."""
         if turn.key is None or self._last.get(turn.key) is not turn:
             return
         before = turn.before

@@ -5,7 +5,7 @@ import trio
 
 
 @attrs.define(eq=False)
-class _Waiting:
+class _BudgetRequest:
     owner: str
     size: int
     granted: trio.Event = attrs.field(factory=trio.Event)
@@ -31,7 +31,9 @@ class FairBudget:
     share: int | None = None
     acquired: int = attrs.field(default=0, init=False)
     _of_owners: dict[str, int] = attrs.field(factory=dict, init=False)
-    _waiting: dict[_Waiting, None] = attrs.field(factory=dict, init=False)  # the first comes first
+    _waiting: dict[_BudgetRequest, None] = attrs.field(
+        factory=dict, init=False
+    )  # the first comes first
 
     def owned_by(self, owner: str) -> int:
         """The part that the owner has."""
@@ -69,7 +71,7 @@ class FairBudget:
         if not self._waiting and self.leaves_room(owner, size) and self._fits(size):
             self.add(owner, size)
             return True
-        waiting = _Waiting(owner, size)
+        waiting = _BudgetRequest(owner, size)
         self._waiting[waiting] = None
         self._serve()
         try:
@@ -86,7 +88,7 @@ class FairBudget:
     def _fits(self, size: int) -> bool:
         return not self.acquired or self.acquired + size <= self.limit
 
-    def _withdraw(self, waiting: _Waiting) -> None:
+    def _withdraw(self, waiting: _BudgetRequest) -> None:
         if waiting.granted.is_set():
             self.release(waiting.owner, waiting.size)
         else:

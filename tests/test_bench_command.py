@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.app.operations.benching import Figures, Latencies
+from gateway.app.operations.benching import Latencies, RunFigures
 from gateway.commands.bench import code_of
 from gateway.domain.errors import EntityNotFound, Unreachable
 from tests.command_line import PAIR, pairgate
@@ -98,7 +98,7 @@ def test_a_percentile_is_at_most_three_percent_too_high() -> None:
     ],
 )
 def test_the_exit_code_says_whether_to_try_again(sent: int, errors: list[Any], code: int) -> None:
-    figures = Figures(sent=sent)
+    figures = RunFigures(sent=sent)
     for error in errors:
         figures.note_error(error)
 

@@ -11,7 +11,7 @@ import attrs
 
 from benchmarks.chaos.topologies import ATTEMPT, MOST_IN_FLIGHT, SYPHON_BATCH
 from benchmarks.traffic import Send
-from gateway.checker.history import FaultBegan, FaultEnded, Swallowed, Target
+from gateway.checker.history import FaultBegan, FaultEnded, FaultTarget, Swallowed
 from gateway.checker.operations import Record, Uncertain
 from gateway.domain.message import AcceptedBy
 
@@ -51,7 +51,7 @@ def excuses(
     for ended in (one for one in faults if isinstance(one, FaultEnded)):
         fault = began[ended.fault]
         doubts.note_met(fault.at, ended.at)
-        if fault.target is not Target.PRIMARY:
+        if fault.target is not FaultTarget.PRIMARY:
             doubts.note_in_flight(MOST_IN_FLIGHT, sends, fault.at, ended.at)
     doubts.note_hedged(hedge_after, over)
     for at in unanswered.sends:

@@ -15,9 +15,9 @@ from benchmarks.chaos.scenario import ON_CLOCKS, ON_PROCESSES, Fault, Kind
 from benchmarks.chaos.servers import ClusterServer
 from benchmarks.chaos.topologies import MOST_IN_FLIGHT, Installation
 from benchmarks.traffic import OpenLoop
-from gateway.checker.history import BUSY, FaultBegan, FaultEnded, Killed, Target
+from gateway.checker.history import BUSY, FaultBegan, FaultEnded, FaultTarget, Killed
 from gateway.checker.operations import Record
-from gateway.demo.machines import Machine
+from gateway.demo.machines import DemoMachine
 from tests.harness import amqp_faults
 from tests.harness.chaos_proxy import (
     BlackHole,
@@ -105,7 +105,7 @@ class Nemesis:
     redriven: int = 0  # dead letters that went home
     _number: int = attrs.field(default=0, init=False)
     # By target; a clock and its process are harmed at the same time.
-    _one_by_one: dict[tuple[Target, bool], trio.Lock] = attrs.field(
+    _one_by_one: dict[tuple[FaultTarget, bool], trio.Lock] = attrs.field(
         factory=lambda: defaultdict(trio.Lock), init=False
     )
 
@@ -196,12 +196,12 @@ class Nemesis:
         assert code == 0, told
         self.redriven += json.loads(told)["moved"]
 
-    async def _kill(self, target: Target, end: float) -> None:
+    async def _kill(self, target: FaultTarget, end: float) -> None:
         """All syphons at once, where syphons are meant."""
         machines = self._machines(target)
         waiting = sum(loop.under_way for loop in self.loops)
         for name in [machine.name for machine in machines] or [target.value]:
-            in_flight = MOST_IN_FLIGHT + (0 if target is Target.SYPHON else waiting)
+            in_flight = MOST_IN_FLIGHT + (0 if target is FaultTarget.SYPHON else waiting)
             self.records.append(Killed(at=trio.current_time(), process=name, in_flight=in_flight))
         if not machines:
             server = self.installation.namespace(target).server
@@ -227,21 +227,21 @@ class Nemesis:
         await cluster.start(node)
         await cluster.wait_whole()
 
-    async def _cut_node_off(self, target: Target, end: float) -> None:
+    async def _cut_node_off(self, target: FaultTarget, end: float) -> None:
         cluster, node = self._next_node(target)
         cluster.cut_off(node)
         await trio.sleep_until(end)
         cluster.heal(node)
         await cluster.wait_whole()
 
-    def _next_node(self, target: Target) -> tuple[Cluster, str]:
+    def _next_node(self, target: FaultTarget) -> tuple[Cluster, str]:
         server = self.installation.namespace(target).server
         assert isinstance(server, ClusterServer)
         names = list(server.cluster.nodes)
         self._struck += 1
         return server.cluster, names[(self._struck - 1) % len(names)]
 
-    async def _fill_disk(self, target: Target, end: float) -> None:
+    async def _fill_disk(self, target: FaultTarget, end: float) -> None:
         """A broker that can't write may end itself; then it is started again, as a service is."""
         server = self.installation.namespace(target).server
         pid = server.pid
@@ -253,12 +253,12 @@ class Nemesis:
         else:
             await server.start()
 
-    def _machines(self, target: Target) -> list[Machine]:
-        if target is Target.SYPHON:
+    def _machines(self, target: FaultTarget) -> list[DemoMachine]:
+        if target is FaultTarget.SYPHON:
             return self.installation.syphons
-        return [self.installation.gateway] if target is Target.GATEWAY else []
+        return [self.installation.gateway] if target is FaultTarget.GATEWAY else []
 
-    def _pid(self, target: Target) -> int:
+    def _pid(self, target: FaultTarget) -> int:
         machines = self._machines(target)
         return machines[0].pid if machines else self.installation.namespace(target).server.pid
 

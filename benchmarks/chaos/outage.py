@@ -32,16 +32,16 @@ from gateway.checker.history import (
     EntityStateMoved,
     FaultBegan,
     FaultEnded,
+    FaultTarget,
     Healed,
     Opened,
     RunBegan,
     Sampled,
     Swallowed,
-    Target,
 )
-from gateway.checker.operations import Place, Record, Uncertain
+from gateway.checker.operations import CopyPlace, Record, Uncertain
 from gateway.demo.audit import AuditedNamespace, audit, pending
-from gateway.demo.machines import LogLine, Machine
+from gateway.demo.machines import DemoMachine, LogLine
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.failover import State
@@ -122,10 +122,10 @@ class Outage:
         }
         return {name: _whole(name, records) for name, records in {**producers, **others}.items()}
 
-    async def _suffer(self, primary: Machine, home: trio.Nursery, at_secondary: Broker) -> None:
+    async def _suffer(self, primary: DemoMachine, home: trio.Nursery, at_secondary: Broker) -> None:
         await trio.sleep(HEALTHY)
         began = trio.current_time()
-        fault = FaultBegan(at=began, fault="1", kind=self.kind, target=Target.PRIMARY)
+        fault = FaultBegan(at=began, fault="1", kind=self.kind, target=FaultTarget.PRIMARY)
         self.nemesis.append(fault)
         if self.kind == "killed":
             await primary.kill()
@@ -163,7 +163,7 @@ class Outage:
                 await trio.sleep(LOOK)  # polled, since another process changes the state
             self.auditor.append(Drained(at=trio.current_time()))
 
-    async def _watch(self, gateway: Machine) -> None:
+    async def _watch(self, gateway: DemoMachine) -> None:
         """
         Record samples of the gateway; `inflight`: the bytes of all sends without an answer, as the
         gateway can't have more.
@@ -207,8 +207,8 @@ async def _left(broker: Broker) -> int:
 
 async def _audit(at_primary: Broker, at_secondary: Broker) -> list[Record]:
     places = {
-        "primary": (at_primary, Place.PRIMARY, Place.PRIMARY_DEAD_LETTER),
-        "secondary": (at_secondary, Place.BACKLOG, Place.BACKLOG_DEAD_LETTER),
+        "primary": (at_primary, CopyPlace.PRIMARY, CopyPlace.PRIMARY_DEAD_LETTER),
+        "secondary": (at_secondary, CopyPlace.BACKLOG, CopyPlace.BACKLOG_DEAD_LETTER),
     }
     return await audit(
         [

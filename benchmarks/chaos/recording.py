@@ -36,7 +36,7 @@ from gateway.checker.history import (
     Run,
     RunBegan,
 )
-from gateway.checker.operations import AuditBegan, AuditFailed, Found, Place, QueueRead, Record
+from gateway.checker.operations import AuditBegan, AuditFailed, CopyPlace, Found, QueueRead, Record
 from gateway.demo.audit import AuditedNamespace, audit
 from gateway.demo.machines import LogLine
 from gateway.domain.entity import EntityPath
@@ -272,8 +272,8 @@ async def _drained(backlog: Backlog) -> bool:
 
 async def _audit(at_primary: KnownQueues, at_secondary: KnownQueues) -> list[Record]:
     sides = (
-        ("primary", at_primary, Place.PRIMARY, Place.PRIMARY_DEAD_LETTER),
-        ("secondary", at_secondary, Place.BACKLOG, Place.BACKLOG_DEAD_LETTER),
+        ("primary", at_primary, CopyPlace.PRIMARY, CopyPlace.PRIMARY_DEAD_LETTER),
+        ("secondary", at_secondary, CopyPlace.BACKLOG, CopyPlace.BACKLOG_DEAD_LETTER),
     )
     return await audit(
         [

@@ -26,7 +26,7 @@ from attrs import validators
 from cattrs.v import format_exception
 
 from benchmarks.traffic import DEADLINE
-from gateway.checker.history import Target
+from gateway.checker.history import FaultTarget
 from gateway.config.values import seconds
 
 FOLDER: Final = Path(__file__).parent / "scenarios"
@@ -94,11 +94,11 @@ ON_CLOCKS: Final = frozenset({Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND})
 _IN_AMQP: Final = frozenset({Kind.BUSY_LINKS, Kind.DETACHED, Kind.DETACHED_LATE, Kind.NO_CREDIT})
 _IN_HTTP: Final = frozenset({Kind.BUSY, Kind.PROXY_PAGE, Kind.THROTTLED})
 _SPEAKS_HTTP: Final = frozenset({Topology.EMBEDDED, Topology.AZURITE})
-_CLUSTERS: Final[Mapping[Target, frozenset[Topology]]] = {
-    Target.PRIMARY: frozenset({Topology.CLUSTER}),
-    Target.SECONDARY: frozenset({Topology.CLUSTER_SECOND}),
+_CLUSTERS: Final[Mapping[FaultTarget, frozenset[Topology]]] = {
+    FaultTarget.PRIMARY: frozenset({Topology.CLUSTER}),
+    FaultTarget.SECONDARY: frozenset({Topology.CLUSTER_SECOND}),
 }
-_NAMESPACES: Final = frozenset({Target.PRIMARY, Target.SECONDARY})
+_NAMESPACES: Final = frozenset({FaultTarget.PRIMARY, FaultTarget.SECONDARY})
 
 
 @attrs.frozen(kw_only=True)
@@ -112,7 +112,7 @@ class Fault:
     """
 
     kind: Kind
-    target: Target
+    target: FaultTarget
     lasts: float = attrs.field(validator=validators.gt(0.0))
     at: float = attrs.field(default=HEALTHY, validator=validators.ge(0.0))
     repeat: int = attrs.field(default=1, validator=validators.ge(1))
@@ -124,11 +124,11 @@ class Fault:
     step: float = attrs.field(default=1800.0, validator=validators.gt(0.0))
 
     def __attrs_post_init__(self) -> None:
-        if self.target is Target.HOST and self.kind not in ON_CLOCKS:
+        if self.target is FaultTarget.HOST and self.kind not in ON_CLOCKS:
             raise ValueError("target: host expected for clocks, and for nothing else")
         if self.kind not in ON_PROCESSES | ON_CLOCKS and self.target not in _NAMESPACES:
             raise ValueError(f"target: {self.kind.value} hits the way to a namespace only")
-        if self.kind is Kind.WRONG_KEY and self.target is not Target.SYPHON:
+        if self.kind is Kind.WRONG_KEY and self.target is not FaultTarget.SYPHON:
             raise ValueError("target: syphon expected for wrong-key")
         if self.repeat > 1 and self.every <= self.lasts:
             raise ValueError("every: more than lasts expected, so that the target recovers")
@@ -199,14 +199,14 @@ class Scenario:
     neighbour: bool = False
 
     def __attrs_post_init__(self) -> None:
-        syphon_hit = any(fault.target is Target.SYPHON for fault in self.faults)
+        syphon_hit = any(fault.target is FaultTarget.SYPHON for fault in self.faults)
         if syphon_hit and not self.syphons:
             raise ValueError("syphons: 1 or more expected, where a fault hits the syphon")
         for fault in self.faults:
             self._check_protocol(fault.kind)
             if fault.kind in ON_NODES and not self._is_cluster(fault.target):
                 raise ValueError(f"topologies: {fault.kind.value} is for the nodes of a cluster")
-        for target, of_clocks in product(Target, (False, True)):
+        for target, of_clocks in product(FaultTarget, (False, True)):
             spans = sorted(
                 span
                 for one in self.faults
@@ -249,12 +249,12 @@ class Scenario:
     @property
     def kills_a_syphon(self) -> bool:
         """True if a syphon is started again, a process of its own or the gateway's."""
-        syphons = Target.SYPHON if self.syphons else Target.GATEWAY
+        syphons = FaultTarget.SYPHON if self.syphons else FaultTarget.GATEWAY
         ends = {Kind.KILLED, Kind.WRONG_KEY}
         killed = {fault.target for fault in self.faults if fault.kind in ends}
         return syphons in killed
 
-    def _is_cluster(self, target: Target) -> bool:
+    def _is_cluster(self, target: FaultTarget) -> bool:
         return set(self.topologies) <= _CLUSTERS.get(target, frozenset())
 
     def _check_protocol(self, kind: Kind) -> None:

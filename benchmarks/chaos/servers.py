@@ -16,7 +16,7 @@ from gateway.brokers.rabbitmq.broker import open_namespace
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.brokers.storage_queue.broker import open_namespace as open_storage_queue
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
-from gateway.demo.machines import KEY, KEY_NAME, KEY_VARIABLE, Machine
+from gateway.demo.machines import KEY, KEY_NAME, KEY_VARIABLE, DemoMachine
 from gateway.domain.backoff import Backoff
 from gateway.ports import Broker
 from tests.harness.azurite import ACCOUNT
@@ -64,7 +64,7 @@ class Server(Protocol):
 class EmbeddedServer:
     """A broker of ours, by its Service Bus REST."""
 
-    machine: Machine
+    machine: DemoMachine
     nursery: trio.Nursery
     keeps_completions: bool = True
 

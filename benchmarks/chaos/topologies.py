@@ -28,8 +28,8 @@ from benchmarks.chaos.servers import (
     Server,
 )
 from benchmarks.fleet import Fleet
-from gateway.checker.history import Bounds, Target
-from gateway.demo.machines import Machine, broker_config
+from gateway.checker.history import Bounds, FaultTarget
+from gateway.demo.machines import DemoMachine, broker_config
 from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.pairing.syphon import redelivery_guard
@@ -44,7 +44,12 @@ from tests.harness.wall_clock import WallClock
 LABEL: Final = "chaos"
 MANY_RECEIVERS: Final = "\n[limits.leases]\nmax_receivers = 5000\n"  # the audit reads all queues
 CONSUMED: Final = ("orders", "invoices")
-CLOCKED: Final = (Target.GATEWAY, Target.SYPHON, Target.PRIMARY, Target.SECONDARY)
+CLOCKED: Final = (
+    FaultTarget.GATEWAY,
+    FaultTarget.SYPHON,
+    FaultTarget.PRIMARY,
+    FaultTarget.SECONDARY,
+)
 BASELINE: Final = "baseline"  # a queue of the primary that no gateway sends to
 BACKLOG_QUEUES: Final = 4
 SYPHON_BATCH: Final = 10
@@ -144,18 +149,18 @@ class Installation:
     interval: str
     primary: Namespace
     secondary: Namespace
-    clocks: Mapping[Target, WallClock]  # of our processes, where a fault sets one
+    clocks: Mapping[FaultTarget, WallClock]  # of our processes, where a fault sets one
     neighbour: Namespace | None = None  # the primary of another pair
-    gateway: Machine = attrs.field(init=False)
-    syphons: list[Machine] = attrs.field(factory=list, init=False)
+    gateway: DemoMachine = attrs.field(init=False)
+    syphons: list[DemoMachine] = attrs.field(factory=list, init=False)
 
     @property
     def key(self) -> Path:
         return self.fleet.folder / "envelope.key"
 
-    def clocks_of(self, target: Target) -> Sequence[WallClock]:
+    def clocks_of(self, target: FaultTarget) -> Sequence[WallClock]:
         """Return the clock of that target's process; for the host, the clocks of all processes."""
-        return list(self.clocks.values()) if target is Target.HOST else [self.clocks[target]]
+        return list(self.clocks.values()) if target is FaultTarget.HOST else [self.clocks[target]]
 
     async def start(self) -> None:
         key = _made_key(self.key, self.scenario.seed)
@@ -186,7 +191,7 @@ class Installation:
         for syphon in self.syphons:
             await self._restart(syphon, syphon.config.replace(mistaken, both))
 
-    async def _restart(self, machine: Machine, config: str) -> None:
+    async def _restart(self, machine: DemoMachine, config: str) -> None:
         await machine.stop()
         machine.config = config
         await machine.start(self.fleet.nursery)
@@ -196,8 +201,8 @@ class Installation:
             primary.url, self.secondary.url, self.interval, key=key, scenario=self.scenario
         )
 
-    def namespace(self, target: Target) -> Namespace:
-        return self.primary if target is Target.PRIMARY else self.secondary
+    def namespace(self, target: FaultTarget) -> Namespace:
+        return self.primary if target is FaultTarget.PRIMARY else self.secondary
 
 
 @asynccontextmanager
@@ -209,11 +214,11 @@ async def open_installation(
         "primary": [EntityPath(queue) for queue in (*entities_of(scenario), BASELINE)],
         "secondary": [backlog.queue_name(LABEL, index) for index in range(BACKLOG_QUEUES)],
     }
-    clocks: dict[Target, WallClock] = {}
+    clocks: dict[FaultTarget, WallClock] = {}
     if scenario.clocked:
         fleet.folder.mkdir(parents=True, exist_ok=True)
         clocks = {each: WallClock(fleet.folder / f"clock of {each.value}") for each in CLOCKED}
-        fleet.environment_of = lambda name: clocks[Target(name.partition("-")[0])].environment
+        fleet.environment_of = lambda name: clocks[FaultTarget(name.partition("-")[0])].environment
     namespaces: dict[str, Namespace] = {}
     async with AsyncExitStack() as stack:
         for name, opener in zip(queues, SIDES[topology], strict=True):

@@ -32,7 +32,7 @@ _DAY: Final = 86400.0
 
 
 @attrs.define(eq=False)
-class _Watched:
+class _TlsFiles:
     """The files of one `tls` table."""
 
     setting: str
@@ -66,7 +66,7 @@ class CertificateWatch:
 
     _clock: WallClock
     _observer: Observer
-    _watched: list[_Watched] = attrs.field(factory=list, init=False)
+    _watched: list[_TlsFiles] = attrs.field(factory=list, init=False)
     _warned: dict[tuple[str, CertificateName], Urgency] = attrs.field(factory=dict, init=False)
 
     @classmethod
@@ -91,7 +91,7 @@ class CertificateWatch:
             context = _context(options)
         except TlsFileError:  # the file has changed since the process loaded it
             return
-        watched = _Watched(f"{setting}.tls", context)
+        watched = _TlsFiles(f"{setting}.tls", context)
         watched.read()
         self._watched.append(watched)
 
@@ -131,7 +131,7 @@ class CertificateWatch:
             self._look_at(watched, is_final=is_final)
         self._warn()
 
-    def _look_at(self, watched: _Watched, *, is_final: bool) -> None:
+    def _look_at(self, watched: _TlsFiles, *, is_final: bool) -> None:
         context = watched.context
         context.refresh()
         problem = context.problem

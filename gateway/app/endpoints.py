@@ -31,8 +31,8 @@ from gateway.net.listeners import (
     BoundSockets,
     CannotListen,
     Listener,
-    ListenerOptions,
     OnEnd,
+    PortOptions,
     open_listener,
 )
 from gateway.net.tls import TlsFileError, server_context
@@ -125,7 +125,7 @@ async def open_cluster_port(
     assert cluster is not None, "the caller has looked"
     options = cluster.options
     bind = moved(options.bind or options.address, port_offset)
-    limits = ListenerOptions(
+    limits = PortOptions(
         max_connections=options.max_connections,
         max_connections_per_peer=options.max_connections,
         first_timeout=HANDSHAKE_SECONDS,

@@ -19,7 +19,7 @@ from gateway.store.embedded.writer import CommitStats
 from gateway.telemetry.abilities import AbilityWatch
 from gateway.telemetry.loop_lag import LoopLag
 from gateway.telemetry.service_manager import ServiceManager
-from gateway.telemetry.watch import Watch
+from gateway.telemetry.watch import GatewayWatch
 
 
 class Silence:
@@ -33,8 +33,8 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _watched(observer: Observer) -> Watch:
-    return observer if isinstance(observer, Watch) else Watch(observer, _now)
+def _watched(observer: Observer) -> GatewayWatch:
+    return observer if isinstance(observer, GatewayWatch) else GatewayWatch(observer, _now)
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +47,7 @@ class Runtime:
     """
 
     # The given observer, with a watch before it, so that the process can report its past.
-    observer: Watch = attrs.field(factory=lambda: _watched(Silence()), converter=_watched)
+    observer: GatewayWatch = attrs.field(factory=lambda: _watched(Silence()), converter=_watched)
     started: datetime = attrs.field(factory=_now)
     # The meters and abilities of the opened namespaces, by name.
     meters: dict[str, Meter] = attrs.field(factory=dict)

@@ -223,7 +223,7 @@ def _make_frontend(makings: Makings) -> AmqpFrontend:
     )
 
 
-class Requests(Protocol):
+class GuardedRequests(Protocol):
     """The two calls of an HTTP server for each request, as in `Guarded`."""
 
     async def handle(self, request: Request) -> Response: ...
@@ -235,7 +235,7 @@ def make_rest(
     makings: Makings,
     *,
     secure: bool,
-    enter: Callable[[Requests], Requests] = lambda requests: requests,
+    enter: Callable[[GuardedRequests], GuardedRequests] = lambda requests: requests,
     max_head: int = MAX_HEAD,
 ) -> Server:
     """

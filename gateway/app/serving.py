@@ -55,7 +55,7 @@ LAST_WORDS: Final = 1.0  # seconds
 
 
 @attrs.define(eq=False)
-class Ending:
+class GatewayShutdown:
     """The reason of the shutdown, and its two steps: drain, then cut off."""
 
     runtime: Runtime
@@ -180,7 +180,7 @@ class _Gateway:
         Serve until the end of the process, at these sockets and at further ones, which are bound
         first.
         """
-        ending = Ending(self.runtime, self.config.limits.grace)
+        ending = GatewayShutdown(self.runtime, self.config.limits.grace)
         async with AsyncExitStack() as stack:
             try:
                 await self._run(stack, ending, given)
@@ -190,7 +190,9 @@ class _Gateway:
         if ending.failure is not None:
             raise ending.failure
 
-    async def _run(self, stack: AsyncExitStack, ending: Ending, given: GivenSockets | None) -> None:
+    async def _run(
+        self, stack: AsyncExitStack, ending: GatewayShutdown, given: GivenSockets | None
+    ) -> None:
         config, runtime, loaded, options = self.config, self.runtime, self.loaded, self.options
         await self.succession.wait_free()
         plan = self.open_pool(stack, loaded, options.as_json)
@@ -243,7 +245,11 @@ class _Gateway:
         )
 
     async def _open(
-        self, stack: AsyncExitStack, parts: Parts, ending: Ending, given: GivenSockets | None
+        self,
+        stack: AsyncExitStack,
+        parts: Parts,
+        ending: GatewayShutdown,
+        given: GivenSockets | None,
     ) -> tuple[list[OpenEndpoint], list[ClusterPort]]:
         """Open all ports, for clients and for peers; the stack closes them."""
         offset = self.options.port_offset
@@ -268,7 +274,7 @@ class _Gateway:
         parts: Parts,
         endpoints: Sequence[OpenEndpoint],
         ports: Sequence[ClusterPort],
-        ending: Ending,
+        ending: GatewayShutdown,
         serving: trio.Event,
     ) -> Sequence[Service]:
         offset = self.options.port_offset
@@ -299,7 +305,9 @@ def apply_reloaded(
     parts.reload(start, fresh)
 
 
-def _make_control(config: Config, ending: Ending, reloader: Reloader | None) -> ProcessControl:
+def _make_control(
+    config: Config, ending: GatewayShutdown, reloader: Reloader | None
+) -> ProcessControl:
     def work() -> Workload:
         # The clients of workers aren't counted.
         known = ending.work()
@@ -328,7 +336,7 @@ def _warn(loaded: Loaded, runtime: Runtime) -> None:
 async def run_parts(
     parts: Parts,
     endpoints: Sequence[OpenEndpoint],
-    ending: Ending,
+    ending: GatewayShutdown,
     *,
     announce: Callable[[], None],
     services: Iterable[Service],
@@ -360,7 +368,7 @@ async def run_parts(
 
 async def _serve_all(
     endpoints: Sequence[OpenEndpoint],
-    ending: Ending,
+    ending: GatewayShutdown,
     announce: Callable[[], None],
     trimmer: Trimmer,
     pool: Pool,
@@ -383,7 +391,10 @@ async def _serve_all(
 
 
 async def _accept_operators(
-    ending: Ending, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None]
+    ending: GatewayShutdown,
+    serve: Callable[..., Awaitable[None]],
+    *,
+    task_status: trio.TaskStatus[None],
 ) -> None:
     with trio.CancelScope() as scope:
         ending.operators.append(scope)
@@ -392,7 +403,7 @@ async def _accept_operators(
 
 async def _serve_clients(
     endpoints: Sequence[OpenEndpoint],
-    ending: Ending,
+    ending: GatewayShutdown,
     announce: Callable[[], None],
     trimmer: Trimmer,
     pool: Pool,
@@ -416,7 +427,7 @@ async def _serve_clients(
 
 
 async def _served_client(
-    endpoint: OpenEndpoint, trimmer: Trimmer, ending: Ending, stream: trio.abc.Stream
+    endpoint: OpenEndpoint, trimmer: Trimmer, ending: GatewayShutdown, stream: trio.abc.Stream
 ) -> None:
     """As `_served`; count the connection as a client's."""
     ending.clients += 1

@@ -21,7 +21,7 @@ from gateway.ports import Observer, Service
 
 
 class Ends(Protocol):
-    """The part of `gateway.app.serving.Ending` that a succession needs."""
+    """The part of `gateway.app.serving.GatewayShutdown` that a succession needs."""
 
     @property
     def is_asked(self) -> bool: ...

@@ -80,7 +80,7 @@ async def syphon(
             observer=runtime.observer,
             destination=destination,
         )
-        parts, ending = attrs.evolve(parts, syphons=[service]), Ending(runtime)
+        parts, ending = attrs.evolve(parts, syphons=[service]), SyphonShutdown(runtime)
         admin = _make_admin(parts, ending, service, reloader)
         await admin.open(stack)
         collect_seldom()
@@ -122,7 +122,7 @@ async def _make_parts(
 
 
 @attrs.define(eq=False)
-class Ending:
+class SyphonShutdown:
     """
     The reason of the shutdown. A syphon ends at once: the messages that it has locked are received
     again by another one.
@@ -162,7 +162,7 @@ def _find_target(loaded: Loaded, to: str | None) -> tuple[Pairing, str]:
 
 
 def _make_admin(
-    parts: ProcessParts, ending: Ending, syphon: Syphon, reloader: Reloader | None
+    parts: ProcessParts, ending: SyphonShutdown, syphon: Syphon, reloader: Reloader | None
 ) -> ProcessAdmin:
     """The endpoints `admin` of the syphon's process; none is open yet."""
     config, runtime = parts.plan.config, ending.runtime
@@ -195,7 +195,9 @@ def _make_admin(
     return ProcessAdmin(process=SYPHON, board=board, control=control, steering=steering)
 
 
-async def _run(parts: ProcessParts, ending: Ending, admin: ProcessAdmin, loaded: Loaded) -> None:
+async def _run(
+    parts: ProcessParts, ending: SyphonShutdown, admin: ProcessAdmin, loaded: Loaded
+) -> None:
     steering, services = admin.steering, await services_of(Role.SYPHON, parts)
     async with trio.open_nursery() as operators:
         await operators.start(admin.run)

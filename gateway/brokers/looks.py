@@ -30,7 +30,7 @@ _LAST: Final = 2.0  # seconds that requests have to end when their receiver ends
 
 
 @attrs.define(eq=False)
-class _Look:
+class _PendingLook:
     lock: timedelta | None
     waits_until: float  # Trio's clock; until then the namespace has locked nothing
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -40,7 +40,7 @@ class _Look:
 
 
 @attrs.define(eq=False)
-class _Kept:
+class _Leftover:
     """The deliveries of an answer that no receive has got."""
 
     deliveries: list[Delivery]
@@ -56,8 +56,8 @@ class Looks:
 
     clock: WallClock
     release: Callable[[Sequence[Delivery]], Awaitable[None]]
-    _left: list[_Look] = attrs.field(factory=list, init=False)  # requests that go on
-    _kept: list[_Kept] = attrs.field(factory=list, init=False)
+    _left: list[_PendingLook] = attrs.field(factory=list, init=False)  # requests that go on
+    _kept: list[_Leftover] = attrs.field(factory=list, init=False)
     _closed: trio.Event = attrs.field(factory=trio.Event, init=False)
     _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
@@ -118,12 +118,14 @@ class Looks:
         ask: Callable[[], Awaitable[Sequence[Delivery]]],
         lock: timedelta | None,
         waits: float,
-    ) -> _Look:
-        look = _Look(lock, trio.current_time() + waits)
+    ) -> _PendingLook:
+        look = _PendingLook(lock, trio.current_time() + waits)
         self._nursery.start_soon(self._run, look, ask)
         return look
 
-    async def _run(self, look: _Look, ask: Callable[[], Awaitable[Sequence[Delivery]]]) -> None:
+    async def _run(
+        self, look: _PendingLook, ask: Callable[[], Awaitable[Sequence[Delivery]]]
+    ) -> None:
         await trio.lowlevel.checkpoint()
         try:
             with look.scope:
@@ -136,14 +138,14 @@ class Looks:
             self._left.remove(look)
             self._keep(look.found, look.lock)
 
-    def _continued(self, lock: timedelta | None) -> _Look | None:
+    def _continued(self, lock: timedelta | None) -> _PendingLook | None:
         """A request that no receive waits for, from now on the caller's."""
         found = next((each for each in self._left if each.lock == lock), None)
         if found is not None:
             self._left.remove(found)
         return found
 
-    def _leave(self, look: _Look) -> None:
+    def _leave(self, look: _PendingLook) -> None:
         now = trio.current_time()
         if look.over.is_set():
             self._keep(look.found, look.lock)
@@ -165,11 +167,11 @@ class Looks:
 
     def _keep(self, deliveries: Sequence[Delivery], lock: timedelta | None) -> None:
         if deliveries:
-            kept = _Kept(list(deliveries), lock)
+            kept = _Leftover(list(deliveries), lock)
             self._kept.append(kept)
             self._nursery.start_soon(self._release_later, kept)
 
-    async def _release_later(self, kept: _Kept) -> None:
+    async def _release_later(self, kept: _Leftover) -> None:
         with trio.move_on_after(LINGER):
             await self._closed.wait()
         # Messages that the namespace has deleted already are kept for as long as the receiver.

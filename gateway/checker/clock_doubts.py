@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from gateway.checker.history import Attempted, DeadLettered, Target, Way
+from gateway.checker.history import Attempted, DeadLettered, FaultTarget, Way
 from gateway.checker.operations import Invoked
 from gateway.checker.wall_clocks import Period, WallClocks
 from gateway.domain.clocks import lifetime
@@ -22,8 +22,8 @@ from gateway.domain.clocks import lifetime
 ROUNDING: Final = 0.002
 TOLERANCE: Final = lifetime.TOLERANCE.total_seconds()
 LONGEST_SEND: Final = lifetime.LONGEST_SEND.total_seconds()
-_PRIMARY: Final = Target.PRIMARY.value
-_SECONDARY: Final = Target.SECONDARY.value
+_PRIMARY: Final = FaultTarget.PRIMARY.value
+_SECONDARY: Final = FaultTarget.SECONDARY.value
 
 
 @attrs.frozen
@@ -56,7 +56,7 @@ class Span:
 
 
 @attrs.frozen(kw_only=True)
-class Stay:
+class BacklogStay:
     """A message's time on the backlog, by the dates that the secondary's clock may have shown."""
 
     enqueued: Span
@@ -198,7 +198,7 @@ class Dates:
         for (low, _), (_, high) in zip(first, last, strict=False):  # a step may end the time
             yield Span(time.since + low, time.until + high)
 
-    def _stays(self, stored: Attempted, moment: float) -> Iterator["Stay"]:
+    def _stays(self, stored: Attempted, moment: float) -> Iterator["BacklogStay"]:
         last = min(stored.began + self.late, moment)
         for came in self.clocks.periods(_SECONDARY, stored.began, last):
             shown = Span(came.shows(came.since), came.shows(came.until))
@@ -207,7 +207,7 @@ class Dates:
                     received.is_ahead(then) + moment for then in (received.since, received.until)
                 )
                 # the syphon receives the message some time after the secondary delivered it
-                yield Stay(enqueued=shown, now=Span(now.low - self.late, now.high))
+                yield BacklogStay(enqueued=shown, now=Span(now.low - self.late, now.high))
 
     def _begins(self, sent: Invoked, period: Period) -> Span:
         """

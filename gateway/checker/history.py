@@ -211,9 +211,9 @@ class ClockSet(Record):
     From now on the wall clock is `ahead` seconds off the true time, and `drift` seconds more each
     second.
 
-    A clock that is never set is right. `process` is as in `Attempted`, or a namespace's `Target`.
-    Once a clock is set, dates are judged by the clocks, which requires that all `Attempted` and
-    `DeadLettered` are recorded.
+    A clock that is never set is right. `process` is as in `Attempted`, or a namespace's
+    `FaultTarget`. Once a clock is set, dates are judged by the clocks, which requires that all
+    `Attempted` and `DeadLettered` are recorded.
     """
 
     process: str
@@ -249,7 +249,7 @@ def longest_proof(moves: Iterable[EntityStateMoved]) -> float:
 BUSY: Final = "busy"  # the kind of fault that makes sends wait, as intended
 
 
-class Target(enum.Enum):
+class FaultTarget(enum.Enum):
     """The part of the installation that a fault affects."""
 
     PRIMARY = "primary"
@@ -265,7 +265,7 @@ class FaultBegan(Record):
 
     fault: str  # unique in the run
     kind: str
-    target: Target
+    target: FaultTarget
     entities: frozenset[str] | None = None
 
 
@@ -376,7 +376,7 @@ class Run:
         return [
             (fault.at, ended)
             for fault, ended in self.faults()
-            if fault.target in {Target.HOST, Target.PRIMARY} and fault.entities is None
+            if fault.target in {FaultTarget.HOST, FaultTarget.PRIMARY} and fault.entities is None
         ]
 
     def faults(self) -> list[tuple[FaultBegan, float]]:

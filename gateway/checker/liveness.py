@@ -20,12 +20,12 @@ from gateway.checker.history import (
     End,
     EntityStateMoved,
     FaultBegan,
+    FaultTarget,
     Healed,
     Killed,
     Run,
     Sampled,
     Settled,
-    Target,
     Unconfirmed,
     Way,
 )
@@ -36,8 +36,8 @@ from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 
 IN_TROUBLE: Final = frozenset({State.SUSPECT, State.SECONDARY, State.HALF_OPEN})
-LOCKING: Final = frozenset({Target.GATEWAY, Target.SYPHON})
-ONE_NAMESPACE: Final = ({Target.PRIMARY}, {Target.SECONDARY})
+LOCKING: Final = frozenset({FaultTarget.GATEWAY, FaultTarget.SYPHON})
+ONE_NAMESPACE: Final = ({FaultTarget.PRIMARY}, {FaultTarget.SECONDARY})
 NOT_HEALED: Final = "nobody says when the faults were over"
 
 _Span = tuple[float, float]  # from one time to another, in seconds
@@ -209,7 +209,7 @@ def _ready(run: Run, stored: float, entity: str, tried: list[Attempted], moved: 
     """
     locks = [at + run.bounds.lock for at in _kills(run, stored, moved)]
     ends = [
-        ended + (run.bounds.reread if fault.target is Target.SECONDARY else 0.0)
+        ended + (run.bounds.reread if fault.target is FaultTarget.SECONDARY else 0.0)
         for fault, ended in run.faults()
         if _hinders(fault, entity) and fault.at < moved
     ]
@@ -237,7 +237,11 @@ def _kills(run: Run, since: float, until: float) -> list[float]:
 
 
 def _hinders(fault: FaultBegan, entity: str) -> bool:
-    return fault.target is not Target.PRIMARY or fault.entities is None or entity in fault.entities
+    return (
+        fault.target is not FaultTarget.PRIMARY
+        or fault.entities is None
+        or entity in fault.entities
+    )
 
 
 def no_long_stall(run: Run) -> Decision:
@@ -273,14 +277,14 @@ def _well_spans(run: Run, away: Sequence[_Span]) -> Iterator[_Span]:
     def active(moment: float) -> list[FaultBegan]:
         return [fault for fault, end in felt if fault.at <= moment < end]
 
-    away = [span for span in away if _targets(active(span[0])) - {Target.SECONDARY}]
+    away = [span for span in away if _targets(active(span[0])) - {FaultTarget.SECONDARY}]
     moments = {moment for fault, end in felt for moment in (fault.at, end)}
     begin: float | None = None
     for moment in sorted(moments.union(*away)):
         faults = active(moment)
         waits = any(fault.kind == BUSY for fault in faults)
         needs_both = any(since <= moment < end for since, end in away)
-        alone = ({Target.PRIMARY},) if needs_both else ONE_NAMESPACE
+        alone = ({FaultTarget.PRIMARY},) if needs_both else ONE_NAMESPACE
         well = _targets(faults) in alone and not waits
         if well and begin is None:
             begin = moment
@@ -289,7 +293,7 @@ def _well_spans(run: Run, away: Sequence[_Span]) -> Iterator[_Span]:
             begin = None
 
 
-def _targets(faults: Sequence[FaultBegan]) -> set[Target]:
+def _targets(faults: Sequence[FaultBegan]) -> set[FaultTarget]:
     return {fault.target for fault in faults}
 
 
@@ -304,7 +308,9 @@ def _away(run: Run) -> dict[str, Sequence[_Span]]:
     for one in run.mixed(Settled, Unconfirmed, DeadLettered):
         if isinstance(one, Settled | Unconfirmed | DeadLettered):
             left[one.message_id] = one.at
-    dead = [(fault.at, ended) for fault, ended in run.faults() if fault.target is Target.GATEWAY]
+    dead = [
+        (fault.at, ended) for fault, ended in run.faults() if fault.target is FaultTarget.GATEWAY
+    ]
     times = {entity: list(dead) for entity in ordered}
     for attempt in run.all(Attempted):
         may_have_arrived = attempt.end is End.ACCEPTED or attempt.end in MAY_HAVE_ARRIVED
@@ -328,7 +334,7 @@ def _listed_by(run: Run, moment: float) -> float:
     """The time by which the gateway has listed the backlog after that moment."""
     listed = moment + run.bounds.listing
     for fault, ended in run.faults():
-        if fault.target is Target.SECONDARY and fault.at < listed:
+        if fault.target is FaultTarget.SECONDARY and fault.at < listed:
             listed = max(listed, ended + run.bounds.listing)
     return listed
 
@@ -343,7 +349,7 @@ def _stalls(run: Run) -> Iterator[tuple[str, float, float]]:
     """
     answer = Acked | Unknown if run.bounds.raises_unknown else Acked
     entities = {one.message_id: one.entity for one in run.all(Invoked)}
-    waiting: dict[str, _Waiting] = defaultdict(_Waiting)
+    waiting: dict[str, _UnansweredMessages] = defaultdict(_UnansweredMessages)
     for record in run.mixed(Invoked, Acked, Failed, Unknown, Attempted):
         if isinstance(record, Invoked):
             waiting[record.entity].begin(record)
@@ -361,7 +367,7 @@ def _stalls(run: Run) -> Iterator[tuple[str, float, float]]:
 
 
 @attrs.define(eq=False)
-class _Waiting:
+class _UnansweredMessages:
     """
     The messages of an entity that wait for an answer, and the time since which none was answered.
     """

@@ -91,7 +91,7 @@ class Completed(Record):
     copy: str
 
 
-class Place(enum.Enum):
+class CopyPlace(enum.Enum):
     PRIMARY = "primary"
     PRIMARY_DEAD_LETTER = "primary's dead-letter queue"
     BACKLOG = "backlog"  # or the local spool
@@ -111,7 +111,7 @@ class AuditBegan(Record):
 class Found(Record):
     """The audit found a copy in a queue."""
 
-    place: Place
+    place: CopyPlace
     queue: str
     message_id: str
     fingerprint: str | None = None  # of the message inside its envelope; None: unknown

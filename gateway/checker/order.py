@@ -14,7 +14,7 @@ import attrs
 
 from gateway.checker.history import Run
 from gateway.checker.judgements import Decision, Invariant, decide
-from gateway.checker.operations import Acked, Delivered, Found, Invoked, Place
+from gateway.checker.operations import Acked, CopyPlace, Delivered, Found, Invoked
 
 
 @attrs.define(eq=False)
@@ -78,7 +78,7 @@ def _places(run: Run) -> dict[tuple[str, str], float]:
     copies += [
         (one.queue, one.message_id, one.copy, one.at)
         for one in run.all(Found)
-        if one.place is Place.PRIMARY
+        if one.place is CopyPlace.PRIMARY
     ]
     unnumbered = {entity for entity, _, copy, _ in copies if not copy.isdecimal()}
     places: dict[tuple[str, str], float] = {}

@@ -14,13 +14,13 @@ from gateway.checker.history import (
     End,
     EntityStateMoved,
     FaultBegan,
+    FaultTarget,
     Killed,
     Paused,
     Run,
     Sampled,
     Settled,
     Swallowed,
-    Target,
     Way,
 )
 from gateway.checker.judgements import Decision, Invariant, decide
@@ -37,7 +37,7 @@ MAY_COUNT: Final = frozenset({End.OUTAGE, End.UNKNOWN, End.CUT_OFF})
 COUNTS: Final = frozenset({End.OUTAGE, End.UNKNOWN})
 ANSWERED: Final = frozenset({End.ACCEPTED, End.BUSY, End.REFUSED})
 TO_PRIMARY: Final = frozenset({Way.PRIMARY, Way.PROBE})
-REACHES_THE_PRIMARY: Final = frozenset({Target.PRIMARY, Target.GATEWAY, Target.HOST})
+REACHES_THE_PRIMARY: Final = frozenset({FaultTarget.PRIMARY, FaultTarget.GATEWAY, FaultTarget.HOST})
 
 
 def isolation(run: Run) -> Decision:
@@ -154,10 +154,10 @@ def failovers(run: Run) -> tuple[Decision, Decision]:
 
 
 def _by_attempts(run: Run) -> Iterator[Problem]:
-    gateways: dict[str, _Gateway] = {}
+    gateways: dict[str, _GatewayStreaks] = {}
     for record in run.mixed(Attempted, Paused, Killed, EntityStateMoved):
         assert isinstance(record, Attempted | Paused | Killed | EntityStateMoved)
-        yield from gateways.setdefault(record.process, _Gateway(run.bounds)).note(record)
+        yield from gateways.setdefault(record.process, _GatewayStreaks(run.bounds)).note(record)
 
 
 def _by_faults(run: Run, over: Sequence[EntityStateMoved]) -> Iterator[Problem]:
@@ -296,7 +296,7 @@ class _Streak:
 
 
 @attrs.define(eq=False)
-class _Gateway:
+class _GatewayStreaks:
     """The streaks of one gateway, by entity."""
 
     bounds: Bounds

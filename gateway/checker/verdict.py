@@ -28,11 +28,11 @@ from gateway.checker.operations import (
     AuditBegan,
     AuditFailed,
     Completed,
+    CopyPlace,
     Delivered,
     Failed,
     Found,
     Invoked,
-    Place,
     QueueRead,
     Record,
     Uncertain,
@@ -167,7 +167,7 @@ class _Fate:
     @property
     def copies(self) -> set[tuple[str, str]]:
         """The stored copies that reached the primary, according to all readers."""
-        on_primary = [(found.queue, found.copy) for found in self.found_in(Place.PRIMARY)]
+        on_primary = [(found.queue, found.copy) for found in self.found_in(CopyPlace.PRIMARY)]
         return {(each.entity, each.copy) for each in self.delivered}.union(on_primary)
 
     @property
@@ -195,7 +195,7 @@ class _Fate:
             yield Finding(Violation.ABORTED, self.id, self._describe_places())
         if self._is_lost(audit_began):
             yield Finding(Violation.LOST, self.id, f"sent at {self.invoked[0].at}")
-        for backlog in self.found_in(Place.BACKLOG):
+        for backlog in self.found_in(CopyPlace.BACKLOG):
             yield Finding(Violation.STUCK, self.id, f"in {backlog.queue}")
         yield from self._badly_dead_lettered(rules, audit_began)
         for each in self.delivered:
@@ -234,7 +234,7 @@ class _Fate:
     def _badly_found(self) -> Iterator[Finding]:
         sent = self.invoked[0]
         for found in self.found:
-            if found.place is Place.PRIMARY and found.queue != sent.entity:
+            if found.place is CopyPlace.PRIMARY and found.queue != sent.entity:
                 yield Finding(Violation.MISROUTED, self.id, f"{sent.entity} -> {found.queue}")
             if found.fingerprint not in {None, sent.fingerprint}:
                 yield Finding(Violation.CORRUPT, self.id, f"in {found.queue}")
@@ -251,7 +251,7 @@ class _Fate:
         )
 
     def _was_expired(self, found: Found, audit_began: float) -> bool:
-        on_backlog = found.place is Place.BACKLOG_DEAD_LETTER
+        on_backlog = found.place is CopyPlace.BACKLOG_DEAD_LETTER
         if self.dates is not None and on_backlog:
             return self.dates.expired_on_backlog()
         if self.dead_lettered and on_backlog:
@@ -265,11 +265,13 @@ class _Fate:
             return self.dates.expired_by(moment)
         return max(sent.expires for sent in self.invoked) <= moment
 
-    def found_in(self, place: Place) -> list[Found]:
+    def found_in(self, place: CopyPlace) -> list[Found]:
         return [found for found in self.found if found.place is place]
 
     def _dead_letters(self) -> list[Found]:
-        return self.found_in(Place.PRIMARY_DEAD_LETTER) + self.found_in(Place.BACKLOG_DEAD_LETTER)
+        return self.found_in(CopyPlace.PRIMARY_DEAD_LETTER) + self.found_in(
+            CopyPlace.BACKLOG_DEAD_LETTER
+        )
 
     def _describe_places(self) -> str:
         places = [each.entity for each in self.delivered] + [each.queue for each in self.found]
@@ -406,7 +408,7 @@ class _History:
                 if each.at > self._done(each.entity, each.copy):
                     yield Finding(Violation.RESURRECTED, fate.id, f"copy {each.copy} at {each.at}")
             had = {(each.entity, each.copy) for each in fate.delivered}
-            for found in fate.found_in(Place.PRIMARY):
+            for found in fate.found_in(CopyPlace.PRIMARY):
                 if (found.queue, found.copy) in had and self._done(found.queue, found.copy) < inf:
                     yield Finding(Violation.RESURRECTED, fate.id, f"copy {found.copy} is there")
 

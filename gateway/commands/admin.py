@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import asking
-from gateway.app.operations.admin_endpoint import AdminChoice, TokenSource, tls_files
+from gateway.app.operations.admin_endpoint import AdminChoice, AdminTokenSource, tls_files
 from gateway.commands.terminal import Invocation, add_port_offset, printable, run
 from gateway.config.options import PROCESSES, SERVE
 from gateway.wire.pairgate.admin_json import value_of
@@ -134,14 +134,14 @@ def give(
     return answer
 
 
-def _token(user: str | None, file: Path | None) -> TokenSource | None:
+def _token(user: str | None, file: Path | None) -> AdminTokenSource | None:
     """The token of the file, else of the environment unless a name was given; None: neither."""
     if user is not None and file is not None:
         raise Failure("--user and --token-file: one of them expected", ExitCode.WRONG)
     if file is not None:
-        return TokenSource(file=file)
+        return AdminTokenSource(file=file)
     text = os.environ.get(TOKEN, "")
-    return TokenSource(text=text) if text and user is None else None
+    return AdminTokenSource(text=text) if text and user is None else None
 
 
 def _password(user: str) -> str:

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.benching import Figures, Plan
+from gateway.app.operations.benching import LoadPlan, RunFigures
 from gateway.app.operations.benching import bench as run_bench
-from gateway.app.operations.ways_in import Place
+from gateway.app.operations.ways_in import NamespaceChoice
 from gateway.app.runtime import Runtime
 from gateway.commands.place import add_place, complete_entity
 from gateway.commands.terminal import Duration, Invocation, command, printable, run
@@ -60,7 +60,7 @@ STEPS: Final = {"send": "sends", "complete": "completions", "send to receipt": "
 )
 @click.option("--for", "seconds", type=Duration(), help="Duration of the load.  [default: 10s]")
 @click.option("--count", type=click.IntRange(1), help="Messages at most.")
-def bench(invocation: Invocation, place: Place, entity: str, **given: Any) -> None:
+def bench(invocation: Invocation, place: NamespaceChoice, entity: str, **given: Any) -> None:
     """
     Send messages to QUEUE and receive them, and show rates and latencies.
 
@@ -69,7 +69,7 @@ def bench(invocation: Invocation, place: Place, entity: str, **given: Any) -> No
     no answer.
     """
     plan = _plan(entity, given)
-    figures = Figures()
+    figures = RunFigures()
     console = Console(stderr=True)
     on_screen = console.is_terminal and not invocation.as_json
     live = Live(console=console, auto_refresh=False, transient=True)
@@ -81,7 +81,7 @@ def bench(invocation: Invocation, place: Place, entity: str, **given: Any) -> No
     sys.exit(code_of(figures))
 
 
-def code_of(figures: Figures) -> ExitCode:
+def code_of(figures: RunFigures) -> ExitCode:
     if not figures.errors and (figures.sent or figures.received):
         return ExitCode.DONE
     unanswered = set(figures.errors) <= {"NoAnswer", "Unavailable", "Unreachable"}
@@ -89,13 +89,13 @@ def code_of(figures: Figures) -> ExitCode:
     return ExitCode.TEMPORARY if nothing and figures.errors and unanswered else ExitCode.FAILED
 
 
-def _plan(entity: str, given: dict[str, Any]) -> Plan:
+def _plan(entity: str, given: dict[str, Any]) -> LoadPlan:
     try:
         path = EntityPath.parse(entity)
     except InvalidRequest as error:
         raise Failure(str(error), ExitCode.WRONG) from error
     limit = UNTIL_EMPTY if given["count"] is not None else 10.0
-    return Plan(
+    return LoadPlan(
         entity=path,
         sends=given["mode"] != "receive",
         receives=given["mode"] != "send",
@@ -107,7 +107,7 @@ def _plan(entity: str, given: dict[str, Any]) -> Plan:
     )
 
 
-def value_of(plan: Plan, figures: Figures) -> dict[str, Any]:
+def value_of(plan: LoadPlan, figures: RunFigures) -> dict[str, Any]:
     """The figures as JSON. Times are seconds, rates messages a second."""
     return {
         "entity": plan.entity.name,
@@ -130,7 +130,7 @@ def _rate(messages: int, seconds: float) -> float | None:
     return messages / seconds if messages and seconds else None
 
 
-def _lines(plan: Plan, figures: Figures) -> list[Table | Text]:
+def _lines(plan: LoadPlan, figures: RunFigures) -> list[Table | Text]:
     lines: list[Table | Text] = []
     for done, messages, seconds in (
         ("sent to", figures.sent, figures.send_seconds),
@@ -150,7 +150,7 @@ def _lines(plan: Plan, figures: Figures) -> list[Table | Text]:
     return lines
 
 
-def _table(figures: Figures) -> Table:
+def _table(figures: RunFigures) -> Table:
     table = Table("ms", "mean", "p50", "p90", "p99", "p99.9", "max")
     for name, field in STEPS.items():
         found = getattr(figures, field).figures()
@@ -159,6 +159,6 @@ def _table(figures: Figures) -> Table:
     return table
 
 
-def _counters(figures: Figures) -> Text:
+def _counters(figures: RunFigures) -> Text:
     text = f"{figures.sent} sent, {figures.received} received, {figures.errors.total()} errors"
     return Text(text)

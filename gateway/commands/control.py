@@ -69,7 +69,7 @@ _until = click.option(
 )
 
 
-class Rate(click.ParamType[float]):
+class RateType(click.ParamType[float]):
     """Messages a second; 0 for `off`."""
 
     name = "rate"
@@ -159,7 +159,7 @@ def resume(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
 
 @command
 @add_admin
-@click.argument("limit", type=Rate(), metavar="RATE|off")
+@click.argument("limit", type=RateType(), metavar="RATE|off")
 @_reason
 def rate(invocation: Invocation, admin: AdminChoice, limit: float, **given: Any) -> None:
     """Limit the syphon of the gateway to RATE messages a second, until it ends."""

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import entities
-from gateway.app.operations.entities import Changed, Entity, EntityKind, Inventory, Listed
-from gateway.app.operations.ways_in import Place
+from gateway.app.operations.entities import Changed, EntityKind, Inventory, Listed, NamedEntity
+from gateway.app.operations.ways_in import NamespaceChoice
 from gateway.app.runtime import Runtime
 from gateway.commands.place import add_place, complete_entity
 from gateway.commands.terminal import (
@@ -67,7 +67,7 @@ _add_if_missing = click.option(
 @failing_in_words
 @add_place
 @click.argument("prefix", default="", shell_complete=complete_entity)
-def list_(invocation: Invocation, place: Place, prefix: str) -> None:
+def list_(invocation: Invocation, place: NamespaceChoice, prefix: str) -> None:
     """
     List queues, topics and subscriptions with their counts, whose names start with PREFIX.
 
@@ -114,11 +114,11 @@ def _member(group: click.Group, name: str) -> Callable[[Callable[..., None]], cl
 @_add_duplicates
 @_add_forward
 @_add_if_missing
-def create_queue(invocation: Invocation, place: Place, name: str, **given: Any) -> None:
+def create_queue(invocation: Invocation, place: NamespaceChoice, name: str, **given: Any) -> None:
     """Create the queue NAME."""
     if_missing = given.pop("if_missing")
     properties = QueueProperties(**_properties(given))
-    entity = Entity(kind=EntityKind.QUEUE, name=name)
+    entity = NamedEntity(kind=EntityKind.QUEUE, name=name)
     _create(invocation, entities.create_queue, place, entity, properties, if_missing=if_missing)
 
 
@@ -127,11 +127,11 @@ def create_queue(invocation: Invocation, place: Place, name: str, **given: Any) 
 @_add_ttl
 @_add_duplicates
 @_add_if_missing
-def create_topic(invocation: Invocation, place: Place, name: str, **given: Any) -> None:
+def create_topic(invocation: Invocation, place: NamespaceChoice, name: str, **given: Any) -> None:
     """Create the topic NAME, which drops messages until it has a subscription."""
     if_missing = given.pop("if_missing")
     properties = TopicProperties(**_properties(given))
-    entity = Entity(kind=EntityKind.TOPIC, name=name)
+    entity = NamedEntity(kind=EntityKind.TOPIC, name=name)
     _create(invocation, entities.create_topic, place, entity, properties, if_missing=if_missing)
 
 
@@ -147,7 +147,7 @@ def create_topic(invocation: Invocation, place: Place, name: str, **given: Any) 
 @_add_forward
 @_add_if_missing
 def create_subscription(
-    invocation: Invocation, place: Place, topic: str, name: str, **given: Any
+    invocation: Invocation, place: NamespaceChoice, topic: str, name: str, **given: Any
 ) -> None:
     """Create the subscription NAME of TOPIC."""
     if_missing, sql = given.pop("if_missing"), given.pop("sql")
@@ -163,17 +163,17 @@ _add_yes = click.option("--yes", is_flag=True, help="Don't ask.")
 @_member(delete, "queue")
 @click.argument("name", shell_complete=complete_entity)
 @_add_yes
-def delete_queue(invocation: Invocation, place: Place, name: str, yes: bool) -> None:
+def delete_queue(invocation: Invocation, place: NamespaceChoice, name: str, yes: bool) -> None:
     """Delete the queue NAME, with its messages and its dead letters."""
-    _delete(invocation, place, Entity(kind=EntityKind.QUEUE, name=name), yes=yes)
+    _delete(invocation, place, NamedEntity(kind=EntityKind.QUEUE, name=name), yes=yes)
 
 
 @_member(delete, "topic")
 @click.argument("name", shell_complete=complete_entity)
 @_add_yes
-def delete_topic(invocation: Invocation, place: Place, name: str, yes: bool) -> None:
+def delete_topic(invocation: Invocation, place: NamespaceChoice, name: str, yes: bool) -> None:
     """Delete the topic NAME, with its subscriptions and their messages."""
-    _delete(invocation, place, Entity(kind=EntityKind.TOPIC, name=name), yes=yes)
+    _delete(invocation, place, NamedEntity(kind=EntityKind.TOPIC, name=name), yes=yes)
 
 
 @_member(delete, "subscription")
@@ -181,7 +181,7 @@ def delete_topic(invocation: Invocation, place: Place, name: str, yes: bool) -> 
 @click.argument("name", shell_complete=complete_entity)
 @_add_yes
 def delete_subscription(
-    invocation: Invocation, place: Place, topic: str, name: str, yes: bool
+    invocation: Invocation, place: NamespaceChoice, topic: str, name: str, yes: bool
 ) -> None:
     """Delete the subscription NAME of TOPIC, with its messages."""
     _delete(invocation, place, _subscription(topic, name), yes=yes)
@@ -190,8 +190,8 @@ def delete_subscription(
 def _create(
     invocation: Invocation,
     make: Callable[..., Any],
-    place: Place,
-    entity: Entity,
+    place: NamespaceChoice,
+    entity: NamedEntity,
     properties: Any,
     *,
     if_missing: bool,
@@ -204,7 +204,9 @@ def _create(
     _print(invocation, made, "created", f"{there} {verb} {made.target}")
 
 
-def _delete(invocation: Invocation, place: Place, entity: Entity, *, yes: bool) -> None:
+def _delete(
+    invocation: Invocation, place: NamespaceChoice, entity: NamedEntity, *, yes: bool
+) -> None:
     config = invocation.read().config
     if not yes:
         if not sys.stdin.isatty():
@@ -252,8 +254,8 @@ def _print(invocation: Invocation, changed: Changed, verb: str, text: str) -> No
     invocation.print(value, Text(printable(text)))
 
 
-def _subscription(topic: str, name: str) -> Entity:
-    return Entity(kind=EntityKind.SUBSCRIPTION, name=f"{topic}/subscriptions/{name}")
+def _subscription(topic: str, name: str) -> NamedEntity:
+    return NamedEntity(kind=EntityKind.SUBSCRIPTION, name=f"{topic}/subscriptions/{name}")
 
 
 def _properties(given: dict[str, Any]) -> dict[str, Any]:

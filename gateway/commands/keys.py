@@ -12,7 +12,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import key_rotation
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.asking import ask_status, give
-from gateway.app.operations.key_rotation import ENVELOPE, Rotation
+from gateway.app.operations.key_rotation import ENVELOPE, KeyRotation
 from gateway.commands.admin import add_gateway
 from gateway.commands.terminal import (
     Invocation,
@@ -127,7 +127,7 @@ def _with_old_keys_first(config: Config) -> Config:
     return attrs.evolve(config, access=tuple(turned))
 
 
-def _print(invocation: Invocation, made: Rotation, reload: _Reload) -> None:
+def _print(invocation: Invocation, made: KeyRotation, reload: _Reload) -> None:
     needs_restart = () if reload.answer is None else reload.answer.needs_restart
     value = {
         "name": made.name,

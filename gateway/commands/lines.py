@@ -9,14 +9,14 @@ from typing import Any, Final
 from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.findings import Finding, Grade
+from gateway.app.operations.findings import CheckFinding, Grade
 from gateway.commands.terminal import printable
 from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, DataBody, Delivery
 
 STYLES: Final = {Grade.GOOD: "green", Grade.WARNING: "yellow", Grade.BAD: "red"}
 
 
-def finding_line(finding: Finding) -> Text:
+def finding_line(finding: CheckFinding) -> Text:
     text = printable(f"{finding.subject}: {finding.text}")
     return Text.assemble((f"{finding.grade.value:8}", STYLES[finding.grade]), text)
 

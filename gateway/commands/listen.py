@@ -110,7 +110,7 @@ def listen(
     named = {name: given.pop(name) for name in ("to", "command", "python", "schema")}
     named["kind"] = kind_of(given.pop("kind"), named["schema"])
     section = _with(loaded.config.listener, given)
-    wanted = process.Wanted(
+    wanted = process.ProcessOptions(
         queues=" ".join(entities),
         handler=HandlerChoice(**named, timeout=section.handler_timeout),
         options=section.options,
@@ -136,7 +136,7 @@ def agent(invocation: Invocation, admin: AdminChoice) -> None:
     """
     leave_process_one()
     loaded = invocation.read()
-    wanted = agents.Wanted(config=invocation.config, as_json=invocation.as_json, admin=admin)
+    wanted = agents.AgentOptions(config=invocation.config, as_json=invocation.as_json, admin=admin)
     with _opened(invocation, loaded) as (runtime, reloader):
         run(agents.run_agent, loaded, runtime, wanted, reloader)
 

@@ -25,7 +25,7 @@ from gateway.app.operations.typed_message import (
     parse_schedule,
     typed_body,
 )
-from gateway.app.operations.ways_in import Place
+from gateway.app.operations.ways_in import NamespaceChoice
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_gateway
 from gateway.commands.lines import delivery_head, delivery_lines, delivery_value, write_body
@@ -41,7 +41,7 @@ def add_where(function: Callable[..., None]) -> Callable[..., None]:
     """Add the argument ENTITY, and the options that select the way to it."""
 
     @wraps(function)
-    def wrapper(invocation: Invocation, entity: str, place: Place, **rest: Any) -> None:
+    def wrapper(invocation: Invocation, entity: str, place: NamespaceChoice, **rest: Any) -> None:
         function(invocation, Where(entity=entity, **attrs.asdict(place, recurse=False)), **rest)
 
     return click.argument("entity", shell_complete=complete_entity)(add_place(wrapper))
@@ -120,7 +120,7 @@ def receive(
     place = _sub_queue(where, given.pop("dead_letters"))
     place = attrs.evolve(place, session=given.pop("session"))
     wait = given.pop("wait")
-    wish = messages.Wish(count=count, wait=wait, settlement=_settlement(**given))
+    wish = messages.ReceiveOptions(count=count, wait=wait, settlement=_settlement(**given))
     if output is not None and count > 1 and not output.is_dir():
         raise click.BadParameter("an existing folder expected with --count", param_hint="--output")
     config = invocation.read().config

@@ -13,7 +13,7 @@ import click
 
 from gateway.app.operations.admin_endpoint import tls_files
 from gateway.app.operations.typed_message import BodyType
-from gateway.app.operations.ways_in import Place
+from gateway.app.operations.ways_in import NamespaceChoice
 from gateway.commands.admin import add_certificate
 from gateway.commands.terminal import Invocation, add_port_offset
 from gateway.config.options import Config
@@ -98,11 +98,11 @@ _add_ca = click.option(
 
 
 def add_place(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options; the function gets a `Place` as `place`."""
+    """Add the options; the function gets a `NamespaceChoice` as `place`."""
 
     @wraps(function)
     def wrapper(invocation: Invocation, **rest: Any) -> None:
-        place = Place(
+        place = NamespaceChoice(
             namespace=rest.pop("namespace"),
             port_offset=rest.pop("port_offset"),
             tls=tls_files(ca=rest.pop("ca"), certificate=rest.pop("cert"), key=rest.pop("key")),

@@ -32,7 +32,7 @@ from gateway.commands.terminal import (
 from gateway.config.options import Config
 from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
-from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
+from gateway.domain.health.abilities import Ability, AbilityState, AbilityStatus
 from gateway.domain.health.syphon_progress import Movement, SyphonProgress, progress_of
 from gateway.domain.status.pair import RATE_SECONDS, PairStatus, SpoolStatus
 from gateway.domain.status.process import NamespaceStatus, Status
@@ -44,7 +44,7 @@ EVERY: Final = 1.0  # seconds between two requests of --watch
 RED: Final = "bold red"
 MOST_WAITING: Final = 5  # entities that are named with the messages that wait for them
 MIB: Final = 1024 * 1024
-ANSWERS: Final = {Answer.YES: "green", Answer.NO: "red", Answer.UNKNOWN: "yellow"}
+ANSWERS: Final = {AbilityState.YES: "green", AbilityState.NO: "red", AbilityState.UNKNOWN: "yellow"}
 STYLES: Final = {"suspect": "yellow", "secondary": "red", "half-open": "yellow", "pinned": "red"}
 
 
@@ -124,7 +124,7 @@ def summary(found: Status) -> str:
     facts = ["needs attention" if problems_of(found) else "all is well"]
     for each in found.namespaces:
         reach = each.abilities.get(Ability.REACH.value)
-        if reach is not None and reach.state is Answer.NO:
+        if reach is not None and reach.state is AbilityState.NO:
             facts.append(f"{each.name} can't be reached")
     if (pair := found.pair) is not None:
         counts = {f"entities {state}": count for state, count in pair.states.items()}
@@ -177,7 +177,7 @@ def _abilities(namespaces: Sequence[NamespaceStatus], now: datetime) -> list[Ren
             one = namespace.abilities.get(each.value, AbilityStatus())
             since = "" if one.since is None else f" {span((now - one.since).total_seconds())}"
             cells.append(Text(f"{one.state.value}{since}", style=ANSWERS[one.state]))
-            if one.error is not None and one.state is not Answer.YES:
+            if one.error is not None and one.state is not AbilityState.YES:
                 text = f"  {namespace.name}, {each.value}: {one.error}; {one.remedy}"
                 lines.append(Text(printable(text), style=ANSWERS[one.state]))
         table.add_row(Text(printable(namespace.name)), *cells)

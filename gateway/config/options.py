@@ -32,7 +32,7 @@ from gateway.listening.options import ListenerOptions as HandlingOptions
 from gateway.listening.scaling.autoscaling import AutoscalingOptions
 from gateway.net.clients import ClientOptions
 from gateway.net.http.server import HttpServerOptions
-from gateway.net.listeners import ListenerOptions
+from gateway.net.listeners import PortOptions
 from gateway.net.openid import KeySource, why_no_url
 from gateway.net.sniffing import SniffingOptions
 from gateway.net.tls import TlsOptions
@@ -158,7 +158,7 @@ class Limits:
     """`[limits]`, for each endpoint."""
 
     grace: float = attrs.field(default=10.0, validator=validators.ge(0.0))  # of a drain, in seconds
-    listener: ListenerOptions = attrs.field(factory=ListenerOptions, metadata=FLAT)
+    listener: PortOptions = attrs.field(factory=PortOptions, metadata=FLAT)
     http: HttpServerOptions = attrs.field(factory=HttpServerOptions, metadata=FLAT)
     sniffing: SniffingOptions = attrs.field(factory=SniffingOptions, metadata=FLAT)
     clients: ClientOptions = attrs.field(factory=ClientOptions)

@@ -10,8 +10,8 @@ from gateway.capabilities.settling import settle_or_raise
 from gateway.checker.operations import (
     AuditBegan,
     AuditFailed,
+    CopyPlace,
     Found,
-    Place,
     QueueRead,
     Record,
     fingerprint,
@@ -34,8 +34,8 @@ class AuditedNamespace:
 
     broker: Broker
     name: str
-    place: Place
-    dead_letters: Place
+    place: CopyPlace
+    dead_letters: CopyPlace
 
 
 async def audit(namespaces: Sequence[AuditedNamespace]) -> list[Record]:
@@ -53,7 +53,7 @@ async def audit(namespaces: Sequence[AuditedNamespace]) -> list[Record]:
     records: list[Record] = [AuditBegan(at=trio.current_time(), queues=names)]
     limiter = trio.CapacityLimiter(AT_ONCE)
 
-    async def read(audited: AuditedNamespace, queue: EntityPath, place: Place) -> None:
+    async def read(audited: AuditedNamespace, queue: EntityPath, place: CopyPlace) -> None:
         async with limiter:
             records.extend(await _outcome(audited, queue, place))
 
@@ -86,10 +86,10 @@ def _name(audited: AuditedNamespace, queue: EntityPath) -> str:
     The queue's name in the records: queues of the primary by their own name, as the producers use
     it.
     """
-    return queue.key if audited.place is Place.PRIMARY else f"{audited.name}:{queue.key}"
+    return queue.key if audited.place is CopyPlace.PRIMARY else f"{audited.name}:{queue.key}"
 
 
-async def _queues(audited: AuditedNamespace) -> list[tuple[EntityPath, Place]]:
+async def _queues(audited: AuditedNamespace) -> list[tuple[EntityPath, CopyPlace]]:
     paths: list[EntityPath] = []
     while page := await audited.broker.list_queues(skip=len(paths), top=PAGE):
         paths += [info.path for info in page]
@@ -101,7 +101,7 @@ async def _queues(audited: AuditedNamespace) -> list[tuple[EntityPath, Place]]:
     ]
 
 
-async def _outcome(audited: AuditedNamespace, queue: EntityPath, place: Place) -> list[Record]:
+async def _outcome(audited: AuditedNamespace, queue: EntityPath, place: CopyPlace) -> list[Record]:
     """The records of that queue, or a record that its content is unknown."""
     name = _name(audited, queue)
     try:
@@ -115,7 +115,7 @@ async def _outcome(audited: AuditedNamespace, queue: EntityPath, place: Place) -
     return [*found, QueueRead(at=trio.current_time(), queue=name)]
 
 
-async def _read(audited: AuditedNamespace, queue: EntityPath, place: Place) -> list[Record]:
+async def _read(audited: AuditedNamespace, queue: EntityPath, place: CopyPlace) -> list[Record]:
     """
     Receive all messages; each is settled before the queue counts as read.
 
@@ -133,14 +133,16 @@ async def _read(audited: AuditedNamespace, queue: EntityPath, place: Place) -> l
                 return records
 
 
-def _found(audited: AuditedNamespace, queue: EntityPath, place: Place, delivery: Delivery) -> Found:
+def _found(
+    audited: AuditedNamespace, queue: EntityPath, place: CopyPlace, delivery: Delivery
+) -> Found:
     message = delivery.message
     return Found(
         at=trio.current_time(),
         place=place,
         queue=_name(audited, queue),
         message_id=str(message.message_id),
-        fingerprint=fingerprint(message) if place is Place.PRIMARY else None,
+        fingerprint=fingerprint(message) if place is CopyPlace.PRIMARY else None,
         copy=str(delivery.sequence_number),
         reason=str(message.properties.get(DEAD_LETTER_REASON, "")),
     )

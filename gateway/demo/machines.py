@@ -30,13 +30,13 @@ class MachineFailed(GatewayError):
 
 
 @attrs.define(eq=False)
-class Machine:
+class DemoMachine:
     """A process with a folder of its own, which keeps its port over restarts."""
 
     name: str
     folder: Path
     config: str
-    on_log: Callable[["Machine", LogLine], None]
+    on_log: Callable[["DemoMachine", LogLine], None]
     command: str = "serve"  # or "syphon", which has no port
     environment: Mapping[str, str] = attrs.field(factory=dict)  # besides the usual variables
     start_limit: float = START_LIMIT  # seconds

@@ -18,10 +18,10 @@ from gateway.brokers.servicebus.broker import (
     ServiceBusRestOptions,
     open_namespace,
 )
-from gateway.checker.operations import Found, Place
+from gateway.checker.operations import CopyPlace, Found
 from gateway.checker.verdict import Rules, Verdict, Violation, judge
 from gateway.demo.audit import PAGE, AuditedNamespace, audit, pending
-from gateway.demo.machines import KEY, KEY_NAME, LogLine, Machine, broker_config, gateway_config
+from gateway.demo.machines import KEY, KEY_NAME, DemoMachine, LogLine, broker_config, gateway_config
 from gateway.demo.traffic import Traffic
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
@@ -83,7 +83,7 @@ class Story:
     traffic: Traffic = attrs.field(factory=Traffic, init=False)
     events: Counter[str] = attrs.field(factory=Counter, init=False)
     syphoned: int = attrs.field(default=0, init=False)
-    _machines: list[Machine] = attrs.field(factory=list, init=False)
+    _machines: list[DemoMachine] = attrs.field(factory=list, init=False)
 
     async def tell(self) -> Result:
         """
@@ -122,7 +122,7 @@ class Story:
             return await self._judge(at_primary, at_secondary, outage)
 
     async def _send_through_an_outage(
-        self, primary: Machine, gateway: Machine, nursery: trio.Nursery
+        self, primary: DemoMachine, gateway: DemoMachine, nursery: trio.Nursery
     ) -> float:
         async with AsyncExitStack() as stack, trio.open_nursery() as producers:
             for entity in ENTITIES:
@@ -172,14 +172,14 @@ class Story:
                 AuditedNamespace(
                     broker=at_primary,
                     name="primary",
-                    place=Place.PRIMARY,
-                    dead_letters=Place.PRIMARY_DEAD_LETTER,
+                    place=CopyPlace.PRIMARY,
+                    dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
                 ),
                 AuditedNamespace(
                     broker=at_secondary,
                     name="secondary",
-                    place=Place.BACKLOG,
-                    dead_letters=Place.BACKLOG_DEAD_LETTER,
+                    place=CopyPlace.BACKLOG,
+                    dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
                 ),
             ]
         )
@@ -188,7 +188,9 @@ class Story:
         rules = Rules(spare_duplicates=4 * len(ENTITIES) * PRODUCERS)
         verdict = judge([*self.traffic.records, *found], rules)
         lost = sum(finding.violation is Violation.LOST for finding in verdict.findings)
-        arrived = {f.message_id for f in found if isinstance(f, Found) and f.place is Place.PRIMARY}
+        arrived = {
+            f.message_id for f in found if isinstance(f, Found) and f.place is CopyPlace.PRIMARY
+        }
         traffic = self.traffic
         return Result(
             sent=traffic.sent,
@@ -204,12 +206,12 @@ class Story:
             verdict=verdict,
         )
 
-    def _machine(self, name: str, config: str) -> Machine:
-        machine = Machine(name, self.folder / name, config, self._on_log)
+    def _machine(self, name: str, config: str) -> DemoMachine:
+        machine = DemoMachine(name, self.folder / name, config, self._on_log)
         self._machines.append(machine)
         return machine
 
-    def _on_log(self, machine: Machine, line: LogLine) -> None:
+    def _on_log(self, machine: DemoMachine, line: LogLine) -> None:
         event = str(line.get("event"))
         if machine.name != "gateway":
             return

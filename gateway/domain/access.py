@@ -91,7 +91,7 @@ class Issuer:
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class Identity:
+class ClientIdentity:
     """A client for which an identity provider vouches, by a token with a valid signature."""
 
     issuer: str  # the provider's name in the configuration
@@ -127,7 +127,7 @@ class Anonymous:
 
 @attrs.frozen(kw_only=True)
 class Delegated:
-    """A client with a signature by a key that an `Identity` has got from an endpoint."""
+    """A client with a signature by a key that an `ClientIdentity` has got from an endpoint."""
 
     issuer: str
     subject: str
@@ -138,7 +138,7 @@ class Delegated:
         return f"{self.issuer}:{self.subject}"
 
 
-AnyIdentity = Identity | Certified | Anonymous | Delegated
+AnyIdentity = ClientIdentity | Certified | Anonymous | Delegated
 
 
 @attrs.frozen(kw_only=True)
@@ -159,7 +159,7 @@ class TokenRule:
         ]
     )
 
-    def matches(self, identity: Identity) -> bool:
+    def matches(self, identity: ClientIdentity) -> bool:
         if identity.issuer != self.issuer:
             return False
         return all(
@@ -253,7 +253,7 @@ class AccessPolicy:
 
 
 @attrs.frozen(kw_only=True)
-class Claim:
+class TokenClaim:
     """The content of a token: who signed it, for what, until when."""
 
     key_name: str  # of the policy whose key signed it; of an identity, its name
@@ -276,7 +276,7 @@ class Access:
 
 
 def authenticate(
-    policies: Mapping[str, AccessPolicy], claim: Claim, *, now: datetime
+    policies: Mapping[str, AccessPolicy], claim: TokenClaim, *, now: datetime
 ) -> Sequence[AccessPolicy]:
     """
     Return the policies that the claim's client has: the one whose key signed the claim, or those
@@ -293,7 +293,7 @@ def authenticate(
     return found
 
 
-def _signed_by(policies: Mapping[str, AccessPolicy], claim: Claim) -> AccessPolicy:
+def _signed_by(policies: Mapping[str, AccessPolicy], claim: TokenClaim) -> AccessPolicy:
     policy = policies.get(claim.key_name)
     if policy is None:
         text = f"unknown key name {claim.key_name!r}"
@@ -309,7 +309,7 @@ def _signed_by(policies: Mapping[str, AccessPolicy], claim: Claim) -> AccessPoli
     return policy
 
 
-def check_expiry(claim: Claim, now: datetime) -> None:
+def check_expiry(claim: TokenClaim, now: datetime) -> None:
     """
     Check that the claim is valid at that time.
 
@@ -321,7 +321,7 @@ def check_expiry(claim: Claim, now: datetime) -> None:
         raise Refused(f"the token expired {late:.0f} s ago", Refusal.EXPIRED, claim.key_name)
 
 
-def authorize(policies: Sequence[AccessPolicy], claim: Claim, access: Access) -> None:
+def authorize(policies: Sequence[AccessPolicy], claim: TokenClaim, access: Access) -> None:
     """
     Check that the claim and one of its client's policies allow the access.
 
@@ -354,7 +354,7 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 
 
-def check_policies(policies: Sequence[AccessPolicy], claim: Claim) -> None:
+def check_policies(policies: Sequence[AccessPolicy], claim: TokenClaim) -> None:
     """
     Check that the claim's client has a policy at all.
 

@@ -62,7 +62,7 @@ class CopyEvent(enum.Enum):
     __hash__ = object.__hash__
 
 
-class Step(enum.Enum):
+class CopyStep(enum.Enum):
     """The next action of the syphon on a delivered copy."""
 
     MOVE = "move"  # to the primary
@@ -103,7 +103,13 @@ TRANSITIONS: Final[dict[CopyState, dict[CopyEvent, CopyState]]] = {
 }
 # fmt: on
 
-ON_DELIVERY: Final = {N: Step.MOVE, R: Step.KEEP, S: Step.KEEP, A: Step.COMPLETE, B: Step.MOVE}
+ON_DELIVERY: Final = {
+    N: CopyStep.MOVE,
+    R: CopyStep.KEEP,
+    S: CopyStep.KEEP,
+    A: CopyStep.COMPLETE,
+    B: CopyStep.MOVE,
+}
 
 
 @attrs.define(eq=False)
@@ -117,7 +123,7 @@ class Copies:
     def state_of(self, copy: CopyId) -> CopyState:
         return self._states.get(copy) or (A if copy in self._sent else N)
 
-    def deliver(self, copy: CopyId) -> Step:
+    def deliver(self, copy: CopyId) -> CopyStep:
         """Record that the backlog delivered the copy; return what the syphon must do with it."""
         step = ON_DELIVERY[self.state_of(copy)]
         self.note(CopyEvent.DELIVERED, (copy,))

@@ -23,7 +23,7 @@ class State(enum.Enum):
     PINNED = "pinned"  # sends go to the backlog until an operator unpins the entity
 
 
-class Event(enum.Enum):
+class FailoverEvent(enum.Enum):
     SENT = "sent"  # the primary accepted a send
     FAILED = "failed"  # the primary failed in a way that counts as an outage
     FAILED_TOO_LONG = "failed for the failover interval"  # FAILED, and the interval is over
@@ -43,7 +43,7 @@ class Event(enum.Enum):
 
 
 P, S, B, H, O = State.PRIMARY, State.SUSPECT, State.SECONDARY, State.HALF_OPEN, State.PINNED  # noqa: E741
-E = Event
+E = FailoverEvent
 
 # The theory. PRIMARY, SECONDARY and HALF_OPEN are the closed, open and half-open states of a
 # circuit breaker. A breaker that opens costs its callers errors; a failover costs later delivery,
@@ -62,7 +62,7 @@ E = Event
 # PINNED is no state of health. No evidence moves it, only an operator.
 #
 # fmt: off
-TRANSITIONS: dict[State, dict[Event, State]] = {
+TRANSITIONS: dict[State, dict[FailoverEvent, State]] = {
     P: {E.SENT: P, E.FAILED: S, E.FAILED_TOO_LONG: B, E.SUSPECTED: S, E.REFUSED: P, E.PROBED: P,
         E.PROBED_BESIDE: P, E.TRIAL_SENT: P, E.PAUSED: P, E.FORCED_OVER: O, E.FORCED_BACK: P},
     # PROBED is counted; enough of them lead to PRIMARY (see `advance`). PAUSED ends the streak of
@@ -117,23 +117,25 @@ class Failover:
     damping: Damping = CALM
 
     def advance(
-        self, event: Event, rule: FailoverRule, *, now: float, began: float | None = None
+        self, event: FailoverEvent, rule: FailoverRule, *, now: float, began: float | None = None
     ) -> "Failover":
         """The value after that event. `began`: the start of the attempt that the event ends."""
         began = now if began is None else began
         since, quiet = self.failing_since, self._is_quiet(rule, began)
-        last = now if event in {Event.FAILED, Event.SUSPECTED} else self.last_failure
-        if event is Event.REFUSED and quiet:
-            event = Event.SENT
-        if event is Event.SUSPECTED and quiet:
+        last = (
+            now if event in {FailoverEvent.FAILED, FailoverEvent.SUSPECTED} else self.last_failure
+        )
+        if event is FailoverEvent.REFUSED and quiet:
+            event = FailoverEvent.SENT
+        if event is FailoverEvent.SUSPECTED and quiet:
             if self.state is State.SUSPECT:
                 last = self.last_failure  # an attempt that hangs since then may still fail
             else:
                 since = None
-        if event is Event.FAILED:
+        if event is FailoverEvent.FAILED:
             since = self._streak_start(rule, now, began)
             if now - since >= rule.interval:
-                event = Event.FAILED_TOO_LONG
+                event = FailoverEvent.FAILED_TOO_LONG
         following = attrs.evolve(
             self,
             state=TRANSITIONS[self.state][event],
@@ -181,7 +183,7 @@ class Failover:
         patience = rule.memory if self.state is State.PRIMARY else rule.interval
         return self.last_failure is not None and began - self.last_failure >= patience
 
-    def _counted(self, event: Event, now: float) -> "Failover":
+    def _counted(self, event: FailoverEvent, now: float) -> "Failover":
         """The value with its consecutive successes updated, in the states that count them."""
         if self.state not in {State.SUSPECT, State.HALF_OPEN}:
             return attrs.evolve(self, successes=0, succeeding_since=None, answered=False)
@@ -189,7 +191,7 @@ class Failover:
             since = now if self.succeeding_since is None else self.succeeding_since
             count = self.successes + 1
             return attrs.evolve(self, successes=count, succeeding_since=since, answered=True)
-        if event in {Event.FAILED, Event.SUSPECTED} and self.state is State.SUSPECT:
+        if event in {FailoverEvent.FAILED, FailoverEvent.SUSPECTED} and self.state is State.SUSPECT:
             return attrs.evolve(self, successes=0, succeeding_since=None, answered=False)
         return attrs.evolve(self, answered=self.answered or event in ANSWERS)
 
@@ -199,7 +201,7 @@ class Failover:
         enough = self.successes >= self.damping.successes(rule.successes_to_return)
         return enough and now - self.succeeding_since >= self.damping.proof
 
-    def _settled(self, before: "Failover", event: Event, now: float) -> "Failover":
+    def _settled(self, before: "Failover", event: FailoverEvent, now: float) -> "Failover":
         """The value with streak, counters and damping as the change of state requires."""
         damping = self.damping
         returned = self.state is State.PRIMARY and before.state is not State.PRIMARY

@@ -17,13 +17,13 @@ from gateway.domain.access import (
     Anonymous,
     AnyIdentity,
     Certified,
-    Claim,
+    ClientIdentity,
     Delegated,
-    Identity,
     OnRefused,
     Refusal,
     Refused,
     Right,
+    TokenClaim,
     authenticate,
     authorize,
     check_expiry,
@@ -50,7 +50,7 @@ MAX_KEPT: Final = 1000  # tokens; a client uses one for minutes
 # exist.
 _NOBODY: Final = ("nobody", "nobody")
 _NEVER: Final = 2**40  # seconds since 1970
-_ANONYMOUS: Final = Claim(
+_ANONYMOUS: Final = TokenClaim(
     key_name=Anonymous().name, resource=EVERYTHING, expires=_NEVER, identity=Anonymous()
 )
 _BEARER: Final = f"{BEARER.lower()} "
@@ -92,7 +92,7 @@ class Authorizer:
         if issuers is not None:
             issuers.tell(self._forget)
         self._policies: dict[str, AccessPolicy] = {}
-        self._kept: dict[str, Claim] = {}  # claims of tokens with a valid signature
+        self._kept: dict[str, TokenClaim] = {}  # claims of tokens with a valid signature
         # Of claims with an identity: those among them that are used.
         self._holders: dict[AnyIdentity, Sequence[AccessPolicy]] = {}
         self._told: set[Callable[[], None]] = set()
@@ -153,7 +153,7 @@ class Authorizer:
         """True if a policy is for clients without credentials."""
         return any(policy.anonymous for policy in self._policies.values())
 
-    def claim_of_anonymous(self) -> Claim | None:
+    def claim_of_anonymous(self) -> TokenClaim | None:
         """The claim of a client without credentials; None: no policy is for these."""
         return _ANONYMOUS if self.takes_anonymous else None
 
@@ -179,7 +179,7 @@ class Authorizer:
         if self.issuers is not None:
             await self.issuers.prepare(token[len(_BEARER) :].strip())
 
-    def claim(self, token: str | None) -> Claim:
+    def claim(self, token: str | None) -> TokenClaim:
         """
         Verify a token, as in an Authorization header, and return its claim; what the claim allows
         is checked separately. A bearer token covers the whole endpoint. Without a token, it is the
@@ -211,7 +211,7 @@ class Authorizer:
         note_authorized(claim.key_name)
         return claim
 
-    def claim_of_certificate(self) -> Claim | None:
+    def claim_of_certificate(self) -> TokenClaim | None:
         """
         The claim of the client by its certificate, for the whole endpoint; None: it has shown none,
         or no policy is for it. It expires with the certificate.
@@ -230,7 +230,7 @@ class Authorizer:
             note_authorized()
         return claim if found else None
 
-    def claim_by_key(self, name: str, key: str) -> Claim:
+    def claim_by_key(self, name: str, key: str) -> TokenClaim:
         """
         The claim of a client that presents a policy's key itself: it covers all that the policy
         does.
@@ -239,7 +239,7 @@ class Authorizer:
             NotAuthorized: the key isn't one of a policy with that name.
             Busy: the client has as many connections as it may.
         """
-        claim = Claim(
+        claim = TokenClaim(
             key_name=name,
             resource="amqp://any/",
             expires=_NEVER,
@@ -262,17 +262,17 @@ class Authorizer:
         name = "" if error.name in keys else error.name
         self._on_refused(name, error.why)
 
-    def seconds_left(self, claim: Claim) -> float:
+    def seconds_left(self, claim: TokenClaim) -> float:
         """The seconds for which the claim stays valid, unless the policies change."""
         if claim.expires >= _NEVER:
             return math.inf
         return claim.expires + claim.skew.total_seconds() - self._wall_clock().timestamp()
 
-    def _read(self, token: str) -> Claim:
+    def _read(self, token: str) -> TokenClaim:
         if self.issuers is not None and self.takes_bearer_tokens and is_bearer(token):
             return self.issuers.identify(token[len(_BEARER) :].strip())
         parsed = parse_sas(token)
-        return Claim(
+        return TokenClaim(
             key_name=parsed.key_name,
             resource=parsed.resource,
             expires=parsed.expires,
@@ -285,7 +285,7 @@ class Authorizer:
         fitting = [key for key in (policy.keys if policy else _NOBODY) if fits(key)]
         return fitting[0] if policy and fitting else None
 
-    def check(self, claim: Claim, access: Access) -> None:
+    def check(self, claim: TokenClaim, access: Access) -> None:
         """
         Check that the claim allows the access now, however long ago it was authenticated.
 
@@ -297,7 +297,7 @@ class Authorizer:
         """
         authorize(self._holder(claim), claim, access)
 
-    def check_any(self, claim: Claim) -> None:
+    def check_any(self, claim: TokenClaim) -> None:
         """
         Return if the claim's client has any right now, for operations that concern no entity.
 
@@ -306,7 +306,7 @@ class Authorizer:
         """
         check_policies(self._holder(claim), claim)
 
-    def delegated(self, claim: Claim) -> Delegated:
+    def delegated(self, claim: TokenClaim) -> Delegated:
         """
         The identity of the claim's client for signatures by a key that it gets now, with the
         policies that it has now.
@@ -314,7 +314,7 @@ class Authorizer:
         Raises:
             NotAuthorized: the claim has expired, or no policy is for its client.
         """
-        assert isinstance(claim.identity, Identity), "only a token's client delegates"
+        assert isinstance(claim.identity, ClientIdentity), "only a token's client delegates"
         self.require_any(claim)
         return Delegated(
             issuer=claim.identity.issuer,
@@ -322,7 +322,7 @@ class Authorizer:
             marks=frozenset(policy.mark for policy in self._holder(claim)),
         )
 
-    def require(self, claim: Claim, access: Access) -> None:
+    def require(self, claim: TokenClaim, access: Access) -> None:
         """As `check`, for the only claim that the client has."""
         try:
             self.check(claim, access)
@@ -330,7 +330,7 @@ class Authorizer:
             self.note_refused(error)
             raise
 
-    def require_any(self, claim: Claim) -> None:
+    def require_any(self, claim: TokenClaim) -> None:
         """As `check_any`, for the only claim that the client has."""
         try:
             self.check_any(claim)
@@ -338,14 +338,14 @@ class Authorizer:
             self.note_refused(error)
             raise
 
-    def _holder(self, claim: Claim) -> Sequence[AccessPolicy]:
+    def _holder(self, claim: TokenClaim) -> Sequence[AccessPolicy]:
         """The policies that the claim's client has now."""
         if claim.identity is None:
             return authenticate(self._policies, claim, now=self._wall_clock())
         check_expiry(claim, self._wall_clock())
         found = self._holders.get(claim.identity)
         if found is None:
-            if isinstance(claim.identity, Identity):
+            if isinstance(claim.identity, ClientIdentity):
                 assert self.issuers is not None, "they have identified it"
                 self.issuers.check(claim.identity)
             found = authenticate(self._policies, claim, now=self._wall_clock())
@@ -356,11 +356,11 @@ class Authorizer:
 
 
 @functools.lru_cache(maxsize=256)  # each request of a connection asks
-def _claim_of(der: bytes) -> Claim | None:
+def _claim_of(der: bytes) -> TokenClaim | None:
     certificate = client_certificate(der)
     if certificate is None:
         return None
-    return Claim(
+    return TokenClaim(
         key_name=certificate.subject,
         resource=EVERYTHING,
         expires=int(certificate.expires.timestamp()),

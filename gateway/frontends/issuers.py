@@ -16,7 +16,7 @@ import trio
 from attrs import validators
 
 from gateway.changes import Changes
-from gateway.domain.access import Claim, Identity, Issuer, Refusal, Refused
+from gateway.domain.access import ClientIdentity, Issuer, Refusal, Refused, TokenClaim
 from gateway.domain.errors import Busy, NotAuthorized
 from gateway.domain.events.access import IssuerKeysRead, IssuerUnavailable
 from gateway.net.openid import KeyReader, KeySource, Provided, ProviderFailed, ReadKeys
@@ -238,7 +238,7 @@ class Issuers:
         if provider is not None and not provider.knows(parsed):
             await provider.ask(self.wait)
 
-    def identify(self, token: str) -> Claim:
+    def identify(self, token: str) -> TokenClaim:
         """
         Verify a token, and return its claim for the whole endpoint. Its expiry isn't checked.
 
@@ -261,13 +261,13 @@ class Issuers:
             key = provider.keys.verify(parsed)
         except Refused as error:
             raise Refused(str(error), error.why, issuer.name) from error
-        identity = Identity(
+        identity = ClientIdentity(
             issuer=issuer.name,
             subject=subject_of(parsed, issuer),
             claims=parsed.claims,
             key=key,
         )
-        return Claim(
+        return TokenClaim(
             key_name=identity.name,
             resource=EVERYTHING,
             expires=expires,
@@ -275,7 +275,7 @@ class Issuers:
             skew=timedelta(seconds=issuer.clock_skew),
         )
 
-    def check(self, identity: Identity) -> None:
+    def check(self, identity: ClientIdentity) -> None:
         """
         Check that an earlier verified token would be accepted again under the present keys and
         options. Its dates aren't checked.

@@ -60,7 +60,7 @@ _PAUSE: Final = 1.0  # seconds until a renewal that failed is tried again
 
 
 @attrs.define(eq=False)
-class _Held:
+class _LeasedMessage:
     entity: EntityPath
     sequence: int
     token: str
@@ -84,7 +84,7 @@ class LeasedVisibility:
     _wall_clock: WallClock
     _observer: Observer | None = None
     # By queue and sequence number, which all messages of a pack share.
-    _held: dict[tuple[str, int], list[_Held]] = attrs.field(factory=dict, init=False)
+    _held: dict[tuple[str, int], list[_LeasedMessage]] = attrs.field(factory=dict, init=False)
     _texts: Bounded[str, tuple[str | None, float]] = attrs.field(
         factory=lambda: Bounded(MOST_REMEMBERED, renews=True), init=False
     )
@@ -326,7 +326,7 @@ class LeasedVisibility:
         assert delivery.lock_token is not None, "a lease has one"
         if not self._leases.holds(delivery.lock_token):
             return _handed_out(delivery)
-        held = _Held(
+        held = _LeasedMessage(
             entity=entity,
             sequence=delivery.sequence_number,
             token=delivery.lock_token,
@@ -337,7 +337,7 @@ class LeasedVisibility:
         nursery.start_soon(self._keep, held)
         return self._taken_message(held, delivery, hidden)
 
-    async def _keep(self, held: _Held) -> None:
+    async def _keep(self, held: _LeasedMessage) -> None:
         """Renew the lock until the message becomes visible; then abandon it."""
         await trio.lowlevel.checkpoint()
         while not held.over and held.until > trio.current_time():
@@ -352,7 +352,7 @@ class LeasedVisibility:
         if not held.over:
             await self._give_back(held)
 
-    async def _try_to_renew(self, held: _Held) -> None:
+    async def _try_to_renew(self, held: _LeasedMessage) -> None:
         await trio.lowlevel.checkpoint()
         try:
             await self._renew(held)
@@ -361,14 +361,14 @@ class LeasedVisibility:
             # another try.
             await trio.sleep(_PAUSE)
 
-    async def _give_back(self, held: _Held) -> None:
+    async def _give_back(self, held: _LeasedMessage) -> None:
         await trio.lowlevel.checkpoint()
         try:
             await self._settle(held, Abandon())
         except BrokerError:
             self._forget(held)  # its lock expires
 
-    async def _renew(self, held: _Held, body: bytes | None = None) -> None:
+    async def _renew(self, held: _LeasedMessage, body: bytes | None = None) -> None:
         try:
             if body is None:
                 await self._leases.renew(held.entity, held.token)
@@ -378,7 +378,7 @@ class LeasedVisibility:
             self._forget(held)
             raise
 
-    async def _settle(self, held: _Held, settlement: Complete | Abandon) -> None:
+    async def _settle(self, held: _LeasedMessage, settlement: Complete | Abandon) -> None:
         try:
             await self._leases.settle(held.entity, held.token, settlement)
         except LockLost:
@@ -386,7 +386,7 @@ class LeasedVisibility:
             raise
         self._forget(held)
 
-    def _forget(self, held: _Held) -> None:
+    def _forget(self, held: _LeasedMessage) -> None:
         held.over = True
         held.changes.note()
         key = held.entity.key, held.sequence
@@ -394,7 +394,7 @@ class LeasedVisibility:
         if left:
             self._held[key] = left
 
-    def _find(self, entity: EntityPath, receipt: PopReceipt) -> _Held:
+    def _find(self, entity: EntityPath, receipt: PopReceipt) -> _LeasedMessage:
         of_number = self._held.get((entity.key, receipt.sequence), [])
         # A lease that is older than the receipt tells nothing about it.
         if all(each.stamp < receipt.stamp for each in of_number):
@@ -410,7 +410,9 @@ class LeasedVisibility:
         is_held = (entity.key, delivery.sequence_number) in self._held
         return delivery.state is MessageState.ACTIVE and not is_held
 
-    def _taken_message(self, held: _Held, delivery: Delivery, hidden: timedelta) -> TakenMessage:
+    def _taken_message(
+        self, held: _LeasedMessage, delivery: Delivery, hidden: timedelta
+    ) -> TakenMessage:
         visible = self._wall_clock() + hidden
         return TakenMessage(
             delivery=attrs.evolve(delivery, locked_until=visible),

@@ -9,7 +9,7 @@ import trio
 from gateway.domain.billing import Operation, OperationCounter, UsageReport
 from gateway.domain.entity import EntityPath
 from gateway.domain.health.distribution import LATENCIES, Distribution, Histogram
-from gateway.listening.scaling.lock_tuning import Advice
+from gateway.listening.scaling.lock_tuning import LockAdvice
 
 MOST_ERRORS: Final = 20  # kinds; handlers are foreign code
 OTHER: Final = "_OTHER"  # OpenTelemetry's name for further ones
@@ -24,7 +24,7 @@ class ConsumerStats:
     failed: int = 0  # handler calls
     poisoned: int = 0
     too_late: int = 0  # settlements
-    advice: Advice | None = None
+    advice: LockAdvice | None = None
     # By the class of the handler's error; empty: it succeeded.
     _handled: dict[str, Histogram] = attrs.field(factory=dict, init=False)
 
@@ -61,7 +61,7 @@ class QueueState:
     failed: int
     poisoned: int
     too_late: int
-    advice: Advice | None
+    advice: LockAdvice | None
     usage: UsageReport
     handled: Mapping[str, Distribution] = attrs.field(factory=dict)  # seconds, as `ConsumerStats`
 

@@ -24,7 +24,7 @@ SHORTEST: Final = 0.1  # seconds, even if the handler asks for a longer pause
 
 
 @attrs.define(eq=False, kw_only=True)
-class Endpoint:
+class HandlerEndpoint:
     """Knows if the endpoint that the handlers of a listener need is up."""
 
     pause: Backoff

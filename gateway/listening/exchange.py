@@ -34,7 +34,7 @@ NO_REPLY_QUEUE: Final = "NoReplyQueue"
 
 
 @attrs.define(eq=False)
-class _Answers(Generic[A]):
+class _SliceReplies(Generic[A]):
     """The replies to the slices of one request."""
 
     missing: set[str]
@@ -70,7 +70,7 @@ class Requester(Generic[Q, A]):
     # Slices that wait for their replies at once.
     max_pending: int = attrs.field(default=1000, validator=validators.ge(1))
     store: Store | None = None  # of requests that survive a restart; see `kept`
-    _pending: dict[str, _Answers[A]] = attrs.field(factory=dict, init=False)
+    _pending: dict[str, _SliceReplies[A]] = attrs.field(factory=dict, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Receive replies until cancelled."""
@@ -139,7 +139,7 @@ class Requester(Generic[Q, A]):
                 retry_after=1.0,
             )
         slices = dict(zip(_slices_of(request_id, len(values)), values, strict=True))
-        answers: _Answers[A] = _Answers(set(slices))
+        answers: _SliceReplies[A] = _SliceReplies(set(slices))
         self._pending.update(dict.fromkeys(slices, answers))
         try:
             for slice_id in slices if store is not None else ():

@@ -25,7 +25,7 @@ from gateway.domain.status.listening import Wake
 from gateway.listening.bodies import body_size
 from gateway.listening.concurrency_limiter import ConcurrencyLimiter
 from gateway.listening.consumer_stats import QueueState
-from gateway.listening.endpoint import Endpoint
+from gateway.listening.endpoint import HandlerEndpoint
 from gateway.listening.items import Format
 from gateway.listening.job import (
     DEFAULT_RULE,
@@ -37,7 +37,7 @@ from gateway.listening.job import (
     no_load,
     wait_for_it,
 )
-from gateway.listening.locks import Locks
+from gateway.listening.locks import LockRenewals
 from gateway.listening.options import ListenerOptions
 from gateway.listening.queue_consumer import QueueConsumer
 from gateway.listening.scaling.concurrency import Rule, Shares, parse_weights
@@ -116,7 +116,7 @@ class QueueListener(Generic[T]):
         attempt.
         """
         with ExitStack() as subscriptions:
-            locks = Locks()
+            locks = LockRenewals()
             self._consumers = self._open_consumers(locks, subscriptions)
             if self._is_draining:
                 self.start_drain()
@@ -176,7 +176,9 @@ class QueueListener(Generic[T]):
             return Wake(announced=True, poll_every=None)
         return Wake(announced=False, poll_every=self.options.sweep)
 
-    def _open_consumers(self, locks: Locks, subscriptions: ExitStack) -> list[QueueConsumer[T]]:
+    def _open_consumers(
+        self, locks: LockRenewals, subscriptions: ExitStack
+    ) -> list[QueueConsumer[T]]:
         weights = {path.key: weight for path, weight in self.queues.items()}
         options, job = self.options, self._job()
         limiter = ConcurrencyLimiter(
@@ -185,7 +187,7 @@ class QueueListener(Generic[T]):
             max_bytes=options.max_inflight,
             shares=Shares(weights),
         )
-        endpoint = Endpoint(pause=options.endpoint_pause, rng=self.rng)
+        endpoint = HandlerEndpoint(pause=options.endpoint_pause, rng=self.rng)
         opening = trio.CapacityLimiter(OPENED_AT_ONCE)
         return [
             QueueConsumer(

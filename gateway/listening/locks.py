@@ -24,7 +24,7 @@ class Locked(Protocol):
 
 
 @attrs.define(eq=False)
-class Locks:
+class LockRenewals:
     """Renews the watched locks."""
 
     _watched: dict[Locked, None] = attrs.field(factory=dict, init=False)

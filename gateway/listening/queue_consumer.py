@@ -26,9 +26,9 @@ from gateway.domain.events.gateway import TasksEnded, WorkDetected
 from gateway.domain.message import Delivery
 from gateway.listening.concurrency_limiter import ConcurrencyLimiter
 from gateway.listening.consumer_stats import ConsumerStats, QueueState
-from gateway.listening.endpoint import Endpoint
+from gateway.listening.endpoint import HandlerEndpoint
 from gateway.listening.job import Job, QueueEmpty
-from gateway.listening.locks import Locks
+from gateway.listening.locks import LockRenewals
 from gateway.listening.queue_session import QueueSession
 from gateway.listening.scaling.concurrency import Sample
 from gateway.listening.scaling.lock_tuning import LockTuning
@@ -48,8 +48,8 @@ class QueueConsumer(Generic[T]):
     job: Job[T]
     queue: EntityPath
     limiter: ConcurrencyLimiter
-    endpoint: Endpoint
-    locks: Locks
+    endpoint: HandlerEndpoint
+    locks: LockRenewals
     subscription: Subscription
     opening: trio.CapacityLimiter  # of the listener's receivers that are being opened
     stats: ConsumerStats = attrs.field(factory=ConsumerStats, init=False)

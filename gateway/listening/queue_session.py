@@ -15,10 +15,10 @@ from gateway.domain.message import Delivery, Settlement
 from gateway.listening.completions import Completions
 from gateway.listening.concurrency_limiter import ConcurrencyLimiter
 from gateway.listening.consumer_stats import ConsumerStats
-from gateway.listening.endpoint import Endpoint
+from gateway.listening.endpoint import HandlerEndpoint
 from gateway.listening.items import Item
 from gateway.listening.job import Job
-from gateway.listening.locks import Locks
+from gateway.listening.locks import LockRenewals
 from gateway.listening.scaling.lock_tuning import LockTuning
 from gateway.listening.triggers import Subscription
 from gateway.offering import offered
@@ -40,8 +40,8 @@ class QueueSession(Generic[T]):
     queue: EntityPath
     receiver: Receiver
     limiter: ConcurrencyLimiter
-    endpoint: Endpoint
-    locks: Locks
+    endpoint: HandlerEndpoint
+    locks: LockRenewals
     stats: ConsumerStats
     tuning: LockTuning
     subscription: Subscription

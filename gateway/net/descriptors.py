@@ -19,7 +19,7 @@ _CHUNK: Final = 64 * 1024
 
 
 @attrs.frozen
-class Peer:
+class PeerProcess:
     """The process at the other end, as it was when the connection began."""
 
     pid: int
@@ -39,9 +39,9 @@ class DescriptorChannel:
     _descriptors: list[int] = attrs.field(factory=list, init=False)
 
     @property
-    def peer(self) -> Peer:
+    def peer(self) -> PeerProcess:
         pid, user = client_of(self.socket)
-        return Peer(pid=pid, user=user)
+        return PeerProcess(pid=pid, user=user)
 
     async def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         """

@@ -25,7 +25,7 @@ from gateway.net.tls_handshake import (
 
 
 @attrs.frozen(kw_only=True)
-class Place:
+class ServerAddress:
     """
     The address of a server. With `tls`, its certificate must be for the host. With `unix`, it
     listens on a Unix socket with that path, and `host` is its name in requests only.
@@ -49,7 +49,7 @@ FAILURES: Final = (OSError, trio.BrokenResourceError, UnicodeError)
 """The exceptions that opening a stream may raise; `failure_of` classifies them."""
 
 
-async def dial(place: Place) -> trio.abc.Stream:
+async def dial(place: ServerAddress) -> trio.abc.Stream:
     """
     Connect, with a TLS handshake if the place has TLS. The caller's scope is the deadline.
 
@@ -63,7 +63,7 @@ async def dial(place: Place) -> trio.abc.Stream:
         raise failure_of(place, error) from error
 
 
-async def open_stream(place: Place, *, https_compatible: bool = False) -> trio.abc.Stream:
+async def open_stream(place: ServerAddress, *, https_compatible: bool = False) -> trio.abc.Stream:
     """
     As `dial`, but raises the exceptions in `FAILURES`.
 

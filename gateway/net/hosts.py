@@ -9,12 +9,12 @@ import attrs
 import trio
 
 from gateway.domain.errors import BrokerError, Unavailable
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.wire.http.hosts import Host
 
 T = TypeVar("T")
 
-Use = Callable[[Place, float], Awaitable[T]]
+Use = Callable[[ServerAddress, float], Awaitable[T]]
 """Uses a host, within the given seconds; raises BrokerError."""
 
 
@@ -28,7 +28,7 @@ class Hosts:
     since.
     """
 
-    _places: Sequence[Place]
+    _places: Sequence[ServerAddress]
     _rng: random.Random
     _next: int = attrs.field(init=False)
 
@@ -50,7 +50,7 @@ class Hosts:
                 isn't definite while another node can't be reached.
         """
         end = trio.current_time() + seconds
-        failures: list[tuple[Place, BrokerError]] = []
+        failures: list[tuple[ServerAddress, BrokerError]] = []
         for left in range(len(self._places), 0, -1):
             place = self._take_turn()
             try:
@@ -59,18 +59,20 @@ class Hosts:
                 failures.append((place, error))
         raise _summary(failures)
 
-    def _take_turn(self) -> Place:
+    def _take_turn(self) -> ServerAddress:
         place = self._places[self._next]
         self._next = (self._next + 1) % len(self._places)
         return place
 
 
-def places_of(hosts: Sequence[Host], port: int, tls: ssl.SSLContext | None) -> Sequence[Place]:
+def places_of(
+    hosts: Sequence[Host], port: int, tls: ssl.SSLContext | None
+) -> Sequence[ServerAddress]:
     """The addresses of those hosts; `port` is for hosts without a port of their own."""
-    return [Place(host=host.name, port=host.port or port, tls=tls) for host in hosts]
+    return [ServerAddress(host=host.name, port=host.port or port, tls=tls) for host in hosts]
 
 
-def _summary(failures: Sequence[tuple[Place, BrokerError]]) -> BrokerError:
+def _summary(failures: Sequence[tuple[ServerAddress, BrokerError]]) -> BrokerError:
     errors = [error for _, error in failures]
     if len(errors) == 1:
         return errors[0]

@@ -42,7 +42,7 @@ class CannotListen(OSError):
 
 
 @attrs.frozen(kw_only=True)
-class ListenerOptions:
+class PortOptions:
     """Limits of one port."""
 
     max_connections: int = attrs.field(
@@ -76,7 +76,7 @@ async def open_listener(
     on_crash: OnEnd,
     on_lost: OnEnd = _ignore,
     tls: ssl.SSLContext | None = None,
-    options: ListenerOptions | None = None,
+    options: PortOptions | None = None,
     mode: int = unix.MODE,
 ) -> "Listener":
     """
@@ -89,7 +89,7 @@ async def open_listener(
     Raises:
         CannotListen: the address is in use, not of this machine, not allowed, or malformed.
     """
-    options = options or ListenerOptions()
+    options = options or PortOptions()
     path = unix.path_of(address)
     if path is not None:
         own, file = _bind_file(path, mode, options.backlog)
@@ -167,7 +167,7 @@ class Listener:
         on_crash: OnEnd,
         on_lost: OnEnd = _ignore,
         tls: ssl.SSLContext | None = None,
-        options: ListenerOptions | None = None,
+        options: PortOptions | None = None,
         file: unix.SocketFile | None = None,
     ) -> None:
         """`file` is the file of a Unix socket, which is removed at the end."""
@@ -180,7 +180,7 @@ class Listener:
         self._on_crash = on_crash
         self._on_lost = on_lost
         self._tls = tls
-        self._options = options or ListenerOptions()
+        self._options = options or PortOptions()
         self._slots = trio.Semaphore(self._options.max_connections)
         self._peers: Counter[str] = Counter()
         self._visits = Visits(self._options.first_timeout)

@@ -33,7 +33,7 @@ Spawn = Callable[..., None]
 
 
 @attrs.define(eq=False)
-class _Attempt(Generic[A]):
+class _DialAttempt(Generic[A]):
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     over: trio.Event = attrs.field(factory=trio.Event)
     opened: A | None = None
@@ -47,7 +47,7 @@ class Attempts(Generic[A]):
     _open: Callable[[], Awaitable[A]]  # ends by itself some time
     _use: Callable[[A], None]  # takes each connection that opens, also if no caller waits for it
     _spawn: Spawn
-    _running: list[_Attempt[A]] = attrs.field(factory=list, init=False)  # two at most
+    _running: list[_DialAttempt[A]] = attrs.field(factory=list, init=False)  # two at most
 
     async def opened(self) -> A:
         """
@@ -56,7 +56,7 @@ class Attempts(Generic[A]):
         Raises:
             BrokerError: the attempt failed that this call began.
         """
-        mine: _Attempt[A] = _Attempt()
+        mine: _DialAttempt[A] = _DialAttempt()
         self._running.append(mine)
         self._spawn(self._run, mine)
         try:
@@ -70,7 +70,7 @@ class Attempts(Generic[A]):
         assert mine.error is not None, "one of both is there"
         raise mine.error
 
-    async def _run(self, attempt: _Attempt[A]) -> None:
+    async def _run(self, attempt: _DialAttempt[A]) -> None:
         try:
             with attempt.scope:
                 connection = await self._open()

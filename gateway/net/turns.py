@@ -57,7 +57,7 @@ BRIEF: Final = 0.002  # seconds for which a step of a large request waits for a 
 
 
 @attrs.define(eq=False)
-class Turn:
+class RequestTurn:
     """A request that is in progress, or waits for its turn."""
 
     line: "Line"
@@ -121,13 +121,13 @@ class Contention:
         """Note that the client of that line has a request now."""
         self._working.note(line.client, now)
 
-    def begin_light(self, turn: Turn, now: float) -> None:
+    def begin_light(self, turn: RequestTurn, now: float) -> None:
         """Note that the turn's client is light and has a request now."""
         self._light.note(turn.line.client, now)
         turn.is_light = True
         self._light_turns += 1
 
-    def end_light(self, turn: Turn) -> None:
+    def end_light(self, turn: RequestTurn) -> None:
         """Note that the turn has ended, or isn't light."""
         if turn.is_light:
             turn.is_light = False
@@ -158,21 +158,21 @@ class Line:
     _counted: int = attrs.field(default=0, init=False)
     _bytes: int = attrs.field(default=0, init=False)
     _answer: float = attrs.field(default=0.0, init=False)  # bytes, the mean of the latest ones
-    _in_progress: deque[Turn] = attrs.field(factory=deque, init=False)  # the oldest first
-    _waiting: deque[Turn] = attrs.field(factory=deque, init=False)
+    _in_progress: deque[RequestTurn] = attrs.field(factory=deque, init=False)  # the oldest first
+    _waiting: deque[RequestTurn] = attrs.field(factory=deque, init=False)
 
     @property
     def is_idle(self) -> bool:
         return not (self._counted or self._waiting)
 
-    async def take(self, size: int = 0, count: int = 1) -> Turn:
+    async def take(self, size: int = 0, count: int = 1) -> RequestTurn:
         """
         Return when it is the turn of a request of `size` bytes, or of `count` messages. The caller
         calls `end` of the result. If cancelled, the request has no turn.
         """
         now = trio.current_time()
         self._contention.note(self, now)
-        turn = Turn(self, count, size)
+        turn = RequestTurn(self, count, size)
         if not self._waiting and self._may(turn, now):
             self._begin(turn, now)
             if self._counted <= LIGHT:
@@ -208,11 +208,11 @@ class Line:
 
     @property
     def is_beside_light(self) -> bool:
-        """As `Turn.is_beside_light`."""
+        """As `RequestTurn.is_beside_light`."""
         return self._contention.has_light(self, trio.current_time())
 
-    async def give_way(self, turn: Turn) -> None:
-        """As `Turn.give_way`."""
+    async def give_way(self, turn: RequestTurn) -> None:
+        """As `RequestTurn.give_way`."""
         self._contention.end_light(turn)
         if self.is_beside_light:
             # A request that this pass of the event loop has read begins in it, perhaps later.
@@ -224,7 +224,7 @@ class Line:
         """Note that a request got an answer of `size` bytes."""
         self._answer += NEWEST * (size - self._answer)
 
-    def end(self, turn: Turn) -> None:
+    def end(self, turn: RequestTurn) -> None:
         """Note that the request has ended."""
         self._uncount(turn)
         if self._in_progress and self._in_progress[0] is turn:
@@ -234,7 +234,7 @@ class Line:
         if self.is_idle:
             self.on_idle()
 
-    def _may(self, turn: Turn, now: float) -> bool:
+    def _may(self, turn: RequestTurn, now: float) -> bool:
         while self._in_progress and self._in_progress[0].began < now - LONGEST:
             self._uncount(self._in_progress.popleft())
         if not self._counted or self._contention.is_alone(self, now):
@@ -249,7 +249,7 @@ class Line:
         """Seconds after which the first waiting request looks again, though no other has ended."""
         return SOON if self._contention.has_light(self, now) else LONGEST
 
-    def _begin(self, turn: Turn, now: float) -> None:
+    def _begin(self, turn: RequestTurn, now: float) -> None:
         turn.began, turn.counts = now, True
         turn.size += int(self._answer)
         self._counted += turn.count
@@ -258,7 +258,7 @@ class Line:
             self._in_progress.popleft()  # these requests ended before older ones
         self._in_progress.append(turn)
 
-    def _uncount(self, turn: Turn) -> None:
+    def _uncount(self, turn: RequestTurn) -> None:
         self._contention.end_light(turn)
         if turn.counts:
             turn.counts = False

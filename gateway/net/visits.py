@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from gateway.net.clients import ClientLoad, Clients
-from gateway.net.turns import Turn
+from gateway.net.turns import RequestTurn
 
 _current: ContextVar["Visit"] = ContextVar("visit")
 
@@ -251,7 +251,7 @@ async def peek_until_written() -> None:
         visit.peek_slot = slot
 
 
-async def take_turn(size: int, count: int = 1) -> Turn | None:
+async def take_turn(size: int, count: int = 1) -> RequestTurn | None:
     """
     Return when it is the turn of a request of this task's client, of that size in bytes or
     messages; the caller calls `end` of the result. None: the port keeps no order.
@@ -262,7 +262,7 @@ async def take_turn(size: int, count: int = 1) -> Turn | None:
     return await load.line.take(size, count)
 
 
-async def take_turn_to_read(size: int) -> Turn | None:
+async def take_turn_to_read(size: int) -> RequestTurn | None:
     """
     As `take_turn`, for `size` bytes that this task has read from its client and processes next.
     These turns have a line of their own, so that no client's data waits for a namespace before it

@@ -11,7 +11,7 @@ WATCH_AFTER = 0.01
 
 
 @attrs.define(eq=False)
-class Watch:
+class RequestWatch:
     """
     Runs `look` during requests that take long, in one task for all requests of a connection.
 

@@ -30,7 +30,7 @@ class KnownEntity:
 
 
 @attrs.define(eq=False)
-class _Row:
+class _CachedEntity:
     known: KnownEntity
     ask_at: float = 0.0
 
@@ -45,7 +45,7 @@ class EntityCache:
 
     primary: Broker
     most: int = MAX_KNOWN
-    _rows: Bounded[str, _Row] = attrs.field(init=False)  # the longest unused first
+    _rows: Bounded[str, _CachedEntity] = attrs.field(init=False)  # the longest unused first
     _to_inspect: Bounded[str, EntityPath] = attrs.field(init=False)
     _work: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     changes: Changes = attrs.field(factory=Changes, init=False)
@@ -73,7 +73,7 @@ class EntityCache:
 
     def store(self, known: KnownEntity) -> None:
         """Remember an entity, or what has changed about it."""
-        row = self._rows.setdefault(known.entity.key, _Row(known))
+        row = self._rows.setdefault(known.entity.key, _CachedEntity(known))
         if row.known is known or row.known != known:
             row.known = known
             self.changes.note()

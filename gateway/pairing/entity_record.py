@@ -55,7 +55,7 @@ class SharedState:
 
 
 @attrs.define(eq=False)
-class Record:
+class EntityRecord:
     """The failover of one entity, its trial, and the tasks that wait for it."""
 
     entity: EntityPath
@@ -80,7 +80,7 @@ class Record:
         self.verdict.unpark_all()
 
 
-class Records(dict[str, Record]):
+class Records(dict[str, EntityRecord]):
     """
     The records of troubled entities, by their keys; `most` of them. Healthy entities need no
     memory.
@@ -89,11 +89,11 @@ class Records(dict[str, Record]):
     def __init__(self, most: int = MAX_TROUBLED) -> None:
         self._most = most
 
-    def of(self, entity: EntityPath, now: datetime) -> Record | None:
+    def of(self, entity: EntityPath, now: datetime) -> EntityRecord | None:
         """The record of the entity, created if missing; None: there are too many already."""
         record = self.get(entity.key)
         if record is None and len(self) < self._most:
-            record = self[entity.key] = Record(entity, now)
+            record = self[entity.key] = EntityRecord(entity, now)
         return record
 
     def states(self) -> list[EntityState]:

@@ -36,7 +36,7 @@ SMALL: Final = 64 * 1024  # bytes of the bodies of a send that may share its cal
 
 
 @attrs.define(eq=False)
-class _Group:
+class _SharedCall:
     """Sends that share a call. The first one is its leader, whose task makes the call."""
 
     batches: list[Sequence[Message]]
@@ -88,7 +88,7 @@ class GatheringBroker(ForwardingBroker):
 
     pair: PairedBroker
     namespaces: Sequence[Broker]  # of the pair
-    _groups: dict[str, _Group] = attrs.field(factory=dict, init=False)  # that still collect
+    _groups: dict[str, _SharedCall] = attrs.field(factory=dict, init=False)  # that still collect
     _under_way: dict[str, int] = attrs.field(factory=dict, init=False)  # calls, by entity
     # For each namespace without `SendsMany`: returns True if it sends batches together now.
     _together: Sequence[Callable[[], bool]] = attrs.field(init=False)
@@ -128,7 +128,7 @@ class GatheringBroker(ForwardingBroker):
         try:
             if calls == 1:
                 return await self.pair.send_diverting(entity, messages)
-            return await self._lead(entity, _Group([messages], size))
+            return await self._lead(entity, _SharedCall([messages], size))
         finally:
             self._under_way[key] -= 1
             if not self._under_way[key]:
@@ -147,7 +147,7 @@ class GatheringBroker(ForwardingBroker):
             return None
         return size if all(together() for together in self._together) else None
 
-    async def _lead(self, entity: EntityPath, group: _Group) -> AcceptedBy:
+    async def _lead(self, entity: EntityPath, group: _SharedCall) -> AcceptedBy:
         """Let others join the group, send it, and tell them; return as `send_diverting`."""
         self._groups[entity.key] = group
         try:

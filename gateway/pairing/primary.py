@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.changes import Turn, Turns
+from gateway.changes import QueueTurn, Turns
 from gateway.deadlines import AnswerDeadline
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -164,7 +164,7 @@ class PrimarySender:
         seconds: float,
         *,
         has_other_way: bool,
-        turn: Turn | None = None,
+        turn: QueueTurn | None = None,
     ) -> Sequence[tuple[Batch, BrokerError]]:
         """
         Make one attempt for all pending batches, and report its result to the entity states. Return
@@ -232,7 +232,7 @@ class PrimarySender:
         seconds: float,
         *,
         has_other_way: bool,
-        turn: Turn | None,
+        turn: QueueTurn | None,
     ) -> Sequence[tuple[Batch, BrokerError]]:
         """
         Return once the primary has answered; return the batches that it didn't accept. The error is
@@ -278,7 +278,7 @@ class PrimarySender:
         sending: Sending,
         batches: Sequence[Batch],
         limit: AnswerDeadline,
-        turn: Turn | None,
+        turn: QueueTurn | None,
         *,
         has_other_way: bool = False,
     ) -> Sequence[BrokerError | None]:

@@ -41,7 +41,7 @@ LONGEST: Final = 3.0
 
 
 @attrs.define(eq=False)
-class _Asked:
+class _RequestedProbe:
     """A probe that an operator asked for, and that several operators may wait for."""
 
     ended: trio.Event = attrs.field(factory=trio.Event)
@@ -61,7 +61,9 @@ class Prober:
     _due: dict[str, float] = attrs.field(factory=dict, init=False)  # by `key`, of Trio's clock
     # The dates of the next probes of the tasks that probe in turn.
     _turns: dict[int, float] = attrs.field(factory=dict, init=False)
-    _asked: dict[str, _Asked] = attrs.field(factory=dict, init=False)  # in progress, by `key`
+    _asked: dict[str, _RequestedProbe] = attrs.field(
+        factory=dict, init=False
+    )  # in progress, by `key`
     _limiter: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False
     )
@@ -94,7 +96,7 @@ class Prober:
             await asked.ended.wait()
             if asked.result is not None:
                 return asked.result
-        asked = self._asked[entity.key] = _Asked()
+        asked = self._asked[entity.key] = _RequestedProbe()
         began = trio.current_time()
         try:
             failure = await self._ask(entity)

@@ -22,7 +22,7 @@ STALL: Final = 0.5  # seconds late: the gateway was paused, not the primary slow
 
 
 @attrs.define(eq=False)
-class Watched:
+class UnansweredSend:
     """A send without an answer."""
 
     attempt: Attempt
@@ -33,7 +33,7 @@ class Watched:
     overtaken: bool = False  # a later send was accepted, so that this one doesn't count
 
 
-Queue = dict[Watched, None]  # in order of `due`
+Queue = dict[UnansweredSend, None]  # in order of `due`
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -53,7 +53,7 @@ class SlowWatch:
 
     def begin(
         self, attempt: Attempt, patience: trio.CancelScope | None, second: SecondCopy | None = None
-    ) -> Watched | None:
+    ) -> UnansweredSend | None:
         """
         Watch the send until `end` is called with the result. With `patience` None it is never
         cancelled.
@@ -63,7 +63,7 @@ class SlowWatch:
         seconds = min(self.options.slow_call_duration or inf, second.after if second else inf)
         if seconds == inf:
             return None
-        watched = Watched(
+        watched = UnansweredSend(
             attempt, patience, second, due=attempt.began + seconds, since=attempt.began
         )
         self._waiting.setdefault(seconds, {})[watched] = None
@@ -74,7 +74,7 @@ class SlowWatch:
             self._news.unpark_all()
         return watched
 
-    def end(self, watched: Watched | None) -> None:
+    def end(self, watched: UnansweredSend | None) -> None:
         """End the watch of a send."""
         if watched is None:
             return
@@ -131,7 +131,7 @@ class SlowWatch:
                 watched.since, watched.due = now, now + (self.options.slow_call_duration or inf)
                 self._alive[watched] = None
 
-    def _suspect(self, watched: Watched, now: float) -> None:
+    def _suspect(self, watched: UnansweredSend, now: float) -> None:
         self.slow += 1
         self.states.evidence.slow(watched.attempt)
         if not watched.overtaken:
@@ -141,7 +141,7 @@ class SlowWatch:
             watched.due = now + self.options.suspect_wait
             self._slow[watched] = None
 
-    def _begin_copy(self, watched: Watched, second: SecondCopy) -> None:
+    def _begin_copy(self, watched: UnansweredSend, second: SecondCopy) -> None:
         if self._copies is None or watched.patience is None:
             return
         in_doubt = self.states.state_of(watched.attempt.entity) is not State.PRIMARY
@@ -151,7 +151,7 @@ class SlowWatch:
     def _queues(self) -> tuple[Queue, ...]:
         return *self._waiting.values(), self._slow, self._alive
 
-    def _forget(self, watched: Watched) -> None:
+    def _forget(self, watched: UnansweredSend) -> None:
         key = watched.attempt.entity.key
         mine = self._by_entity.get(key, {})
         mine.pop(watched, None)
@@ -159,7 +159,7 @@ class SlowWatch:
             self._by_entity.pop(key, None)
 
 
-def _due(queue: Queue, now: float) -> list[Watched]:
+def _due(queue: Queue, now: float) -> list[UnansweredSend]:
     """Remove the sends that are due from the queue, and return them."""
     found = list(takewhile(lambda one: one.due <= now, queue))
     for watched in found:

@@ -26,14 +26,14 @@ from gateway.domain.errors import (
     no_answer,
 )
 from gateway.domain.events.gateway import EntityStateChanged, LoopPaused
-from gateway.domain.failover import Event, Failover, State
+from gateway.domain.failover import Failover, FailoverEvent, State
 from gateway.domain.operators.control import Override, Overrides
 from gateway.pairing.entity_record import (
     HEALTHY,
     MAX_TROUBLED,
     Attempt,
+    EntityRecord,
     EntityState,
-    Record,
     Records,
     SharedState,
 )
@@ -55,7 +55,7 @@ SUSPECT: Final = frozenset({State.SUSPECT})
 FAILING: Final = frozenset({State.SUSPECT, State.HALF_OPEN})  # where a failed probe counts
 PROBED: Final = FAILED_OVER | {State.SUSPECT}
 DIVERTED: Final = frozenset({State.SECONDARY, State.HALF_OPEN, State.PINNED})
-FAILURES: Final = frozenset({Event.FAILED, Event.SUSPECTED})
+FAILURES: Final = frozenset({FailoverEvent.FAILED, FailoverEvent.SUSPECTED})
 FORCED: Final = "forced by an operator"
 MOST_ANSWERS: Final = 10_000  # entities, the last used ones, for which advice is taken
 
@@ -219,7 +219,9 @@ class EntityStates:
             return
         record.last_answer = max(record.last_answer, attempt.began)
         if not late and attempt.epoch >= record.epoch:
-            self._note(record, Event.TRIAL_SENT if attempt.trial else Event.SENT, "sent")
+            self._note(
+                record, FailoverEvent.TRIAL_SENT if attempt.trial else FailoverEvent.SENT, "sent"
+            )
         self._end_trial(attempt, record)
 
     def slow(self, attempt: Attempt, *, is_silence: bool = True) -> None:
@@ -236,7 +238,7 @@ class EntityStates:
         record = self._records.of(attempt.entity, self.clock())
         if record is not None and attempt.epoch >= record.epoch:
             record.shared = False
-            self._note(record, Event.SUSPECTED, str(error), began=attempt.began)
+            self._note(record, FailoverEvent.SUSPECTED, str(error), began=attempt.began)
 
     def shows_life(self, entity: EntityPath, since: float) -> bool:
         """True if the entity is healthy, or has answered a request that began after `since`."""
@@ -270,9 +272,9 @@ class EntityStates:
             return
         record.shared = True
         if not namespace.is_lost:
-            self._note(record, Event.SUSPECTED, "another entity had no answer in time")
+            self._note(record, FailoverEvent.SUSPECTED, "another entity had no answer in time")
             return
-        self._note(record, Event.SUSPECTED, f"the namespace: {namespace.reason}")
+        self._note(record, FailoverEvent.SUSPECTED, f"the namespace: {namespace.reason}")
         # Waiting is useless once the namespace's probes have been silent for as long.
         silent = namespace.since + self.options.suspect_wait
         record.wait_until = min(record.wait_until, silent)
@@ -293,7 +295,7 @@ class EntityStates:
             self._assess(attempt, error)
         if attempt.epoch >= record.epoch and attempt.pauses == self._pauses:
             record.shared = False
-            self._note(record, Event.FAILED, str(error), began=attempt.began)
+            self._note(record, FailoverEvent.FAILED, str(error), began=attempt.began)
             if isinstance(error, EntityNotFound | EntityDisabled):
                 self._note_missing(record, str(error), error)
             if attempt.trial:
@@ -306,7 +308,7 @@ class EntityStates:
         record = self._records.get(attempt.entity.key)
         if record is not None and attempt.epoch >= record.epoch:
             why = "no failure for a whole interval, and an answer"
-            self._note(record, Event.REFUSED, why, began=attempt.began)
+            self._note(record, FailoverEvent.REFUSED, why, began=attempt.began)
 
     def release(self, attempt: Attempt) -> None:
         """End an attempt without a result."""
@@ -346,7 +348,7 @@ class EntityStates:
                 record.last_answer, trio.current_time() if probe is None else probe.began
             )
             beside = record.trial is not None
-            event = Event.PROBED_BESIDE if beside else Event.PROBED
+            event = FailoverEvent.PROBED_BESIDE if beside else FailoverEvent.PROBED
             self._note(record, event, "a probe was answered")
 
     def probe_unanswered(self, probe: Attempt) -> None:
@@ -370,7 +372,9 @@ class EntityStates:
         record = self._records.get(entity.key)
         suspect = record is not None and record.failover.state is State.SUSPECT
         if record is not None and suspect and not self.counts(entity, error):
-            self._note(record, Event.REFUSED, f"a probe was answered: {error}", began=probe.began)
+            self._note(
+                record, FailoverEvent.REFUSED, f"a probe was answered: {error}", began=probe.began
+            )
         else:
             shared = isinstance(error, Unreachable | NoAnswer | NoToken)
             self._probe_failed(probe, f"a probe failed: {error}", shared=shared)
@@ -399,13 +403,13 @@ class EntityStates:
         """Pin the entity to the backlog until `force_back`."""
         record = self._records.of(entity, self.clock())
         if record is not None:
-            self._note(record, Event.FORCED_OVER, reason)
+            self._note(record, FailoverEvent.FORCED_OVER, reason)
 
     def force_back(self, entity: EntityPath, reason: str = FORCED) -> None:
         """Return the entity to the primary. Its failures are counted from zero again."""
         record = self._records.get(entity.key)
         if record is not None:
-            self._note(record, Event.FORCED_BACK, reason)
+            self._note(record, FailoverEvent.FORCED_BACK, reason)
 
     def is_covered(self, entity: EntityPath) -> bool:
         """True if one of `pins` covers the entity, and its options let it leave the primary."""
@@ -436,7 +440,7 @@ class EntityStates:
 
     def shared(self, entity: EntityPath) -> SharedState:
         """The entity's state, for `adopt` in another process."""
-        record = self._records.get(entity.key) or Record(entity, self.clock())
+        record = self._records.get(entity.key) or EntityRecord(entity, self.clock())
         failover = record.failover.shifted(-trio.current_time())
         return SharedState(
             entity=entity, since=record.since, reason=record.reason, failover=failover
@@ -493,7 +497,7 @@ class EntityStates:
         record = self._records.of(entity, self.clock())
         if record is None:
             return False
-        self._note(record, Event.SUSPECTED, reason, began=began, advised=True)
+        self._note(record, FailoverEvent.SUSPECTED, reason, began=began, advised=True)
         return True
 
     def adopt_pins(self, pins: Sequence[Override]) -> None:
@@ -544,7 +548,7 @@ class EntityStates:
                 continue  # failures before the restart don't count
             pinned = state.state is State.PINNED
             known = State.PINNED if pinned else State.SECONDARY
-            self._records[state.entity.key] = Record(
+            self._records[state.entity.key] = EntityRecord(
                 entity=state.entity,
                 since=state.since,
                 reason=state.reason,
@@ -569,7 +573,7 @@ class EntityStates:
         finally:
             self._last_heartbeat = None
 
-    def _sent_late(self, attempt: Attempt, record: Record | None) -> Record | None:
+    def _sent_late(self, attempt: Attempt, record: EntityRecord | None) -> EntityRecord | None:
         """Count a late answer as a failure, if it is a trial's or too many are late."""
         self._notice_pause()
         if attempt.pauses != self._pauses:
@@ -580,19 +584,19 @@ class EntityStates:
             if record is not None and attempt.epoch >= record.epoch:
                 record.shared = False
                 reason = f"answers are late, the last by {seconds:.3g} s"
-                self._note(record, Event.FAILED, reason, began=attempt.began)
+                self._note(record, FailoverEvent.FAILED, reason, began=attempt.began)
                 if attempt.trial:
                     self._delay_next_trial(record)
         return record
 
-    def _note_missing(self, record: Record, reason: str, error: BrokerError) -> None:
+    def _note_missing(self, record: EntityRecord, reason: str, error: BrokerError) -> None:
         """Remember that the primary has no such entity, or has disabled it, and tell operators."""
         if record.unreachable is None:
             record.reason = reason
             self.changes.note()
         record.unreachable = error
 
-    def _delay_next_trial(self, record: Record) -> None:
+    def _delay_next_trial(self, record: EntityRecord) -> None:
         """Delay the next trial, as one has failed."""
         record.trial_failures += 1
         record.next_trial = trio.current_time() + self._trial_pause(record)
@@ -607,7 +611,7 @@ class EntityStates:
         for each in list(self._records.values()) if for_all else [record]:
             states = FAILING if each is record else SUSPECT
             if each is not None and each.failover.state in states:
-                self._note(each, Event.FAILED, reason, began=probe.began)
+                self._note(each, FailoverEvent.FAILED, reason, began=probe.began)
                 each.stop_waiting()
 
     def _assess(self, attempt: Attempt, error: BrokerError) -> None:
@@ -623,17 +627,17 @@ class EntityStates:
             return
         for record in list(self._records.values()):
             if record.shared and record.failover.state is State.SUSPECT:
-                self._note(record, Event.REFUSED, "the namespace answers", began=began)
+                self._note(record, FailoverEvent.REFUSED, "the namespace answers", began=began)
 
-    def _trial_pause(self, record: Record) -> float:
+    def _trial_pause(self, record: EntityRecord) -> float:
         """Seconds until the next trial: less than the interval, so that failures add up."""
         pause = self.options.trial_pause.delay(record.trial_failures, self.rng)
         return min(pause, rule_for(record.entity, self.options).interval / 2)
 
     def _note(
         self,
-        record: Record,
-        event: Event,
+        record: EntityRecord,
+        event: FailoverEvent,
         reason: str,
         *,
         began: float | None = None,
@@ -651,7 +655,7 @@ class EntityStates:
         if State.PRIMARY in (before.state, after):
             record.since = self.clock()  # otherwise keep the date of the first failure
         self._move(record, before.state, reason)
-        if event is not Event.PAUSED:  # a pause concerns this process alone
+        if event is not FailoverEvent.PAUSED:  # a pause concerns this process alone
             self.share(record.entity)
         if before.state is State.PRIMARY and event in FAILURES and not advised:
             lost = self.evidence.namespace
@@ -667,7 +671,7 @@ class EntityStates:
             )
         )
 
-    def _move(self, record: Record, before: State, reason: str) -> None:
+    def _move(self, record: EntityRecord, before: State, reason: str) -> None:
         """Let the record follow its change of state, and wake the tasks that wait for it."""
         after, now = record.failover.state, trio.current_time()
         # Healthy and suspect entities are both sent to on the primary, so an answer still counts.
@@ -688,7 +692,7 @@ class EntityStates:
         record.moved.unpark_all()
         self.changes.note()
 
-    def _end_trial(self, attempt: Attempt, record: Record) -> None:
+    def _end_trial(self, attempt: Attempt, record: EntityRecord) -> None:
         if record.trial is attempt:
             record.trial = None
             record.verdict.unpark_all()
@@ -704,7 +708,7 @@ class EntityStates:
         self.observer.report(LoopPaused(seconds=late))
         self.evidence.forget()
         for record in self._records.values():
-            self._note(record, Event.PAUSED, f"the gateway was paused for {late:.1f} s")
+            self._note(record, FailoverEvent.PAUSED, f"the gateway was paused for {late:.1f} s")
 
 
 def _reason_of(pin: Override | None) -> str:

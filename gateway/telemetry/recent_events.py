@@ -19,7 +19,7 @@ REPEAT_INTERVAL: Final = 10.0  # seconds in which the same event is counted inst
 
 
 @attrs.define(eq=False)
-class _Kept:
+class _KeptEvent:
     at: datetime
     event: Event
     repeated: int
@@ -43,7 +43,7 @@ class RecentEvents:
     clock: WallClock
     most: int = MOST
     changes: Changes = attrs.field(factory=Changes, init=False)
-    _kept: deque[_Kept] = attrs.field(init=False)
+    _kept: deque[_KeptEvent] = attrs.field(init=False)
     _run: str = attrs.field(default="", init=False)
     _last: int = attrs.field(default=0, init=False)  # the number of the newest event
     _repeats: Repeats = attrs.field(factory=lambda: Repeats(REPEAT_INTERVAL), init=False)
@@ -56,11 +56,11 @@ class RecentEvents:
         at = self.clock()
         now = at.timestamp()
         for counted, times in self._repeats.counted(now):
-            self._keep(_Kept(at, counted, times))
+            self._keep(_KeptEvent(at, counted, times))
         if self._repeats.pass_on(event, now):
-            self._keep(_Kept(at, event, 0))
+            self._keep(_KeptEvent(at, event, 0))
 
-    def _keep(self, kept: _Kept) -> None:
+    def _keep(self, kept: _KeptEvent) -> None:
         self._kept.append(kept)
         self._last += 1
         self.changes.note()

@@ -55,7 +55,7 @@ _UNTOLD: Final = frozenset({"traceback"})  # fields for the log alone
 
 
 @attrs.define(eq=False)
-class _Outage:
+class _OutageEvents:
     """Events during an outage of one namespace."""
 
     # up to the number that is remembered in trouble
@@ -77,7 +77,7 @@ class _Outage:
 
 
 @attrs.define(eq=False)
-class Watch:
+class GatewayWatch:
     """
     An `Observer` before another one. Its memory is bounded by the number of kinds of events, and by
     that of the last events.
@@ -99,7 +99,7 @@ class Watch:
     _alarms: dict[str, Alarm] = attrs.field(factory=dict, init=False)
     _troubled: set[EntityPath] = attrs.field(factory=set, init=False)  # not on the primary
     _diverted: Counter[str] = attrs.field(factory=Counter, init=False)  # messages, by `key`
-    _outages: dict[str, _Outage] = attrs.field(factory=dict, init=False)  # by namespace
+    _outages: dict[str, _OutageEvents] = attrs.field(factory=dict, init=False)  # by namespace
     # Messages moved in each second, the oldest second first.
     _moves: deque[tuple[int, int]] = attrs.field(factory=deque, init=False)
     # Messages that may have arrived twice, by who may have made the copies.
@@ -154,7 +154,7 @@ class Watch:
         """The event, with the figures of the outage that it ends."""
         match event:
             case NamespaceLost(namespace=name):
-                self._outages[name] = _Outage(set(self._troubled))
+                self._outages[name] = _OutageEvents(set(self._troubled))
             case NamespaceBack(namespace=name) if outage := self._outages.pop(name, None):
                 return attrs.evolve(
                     event,

@@ -24,9 +24,9 @@ from gateway.checker.history import (
     EntityStateMoved,
     FaultBegan,
     FaultEnded,
+    FaultTarget,
     Healed,
     Swallowed,
-    Target,
 )
 from gateway.checker.operations import Acked, AuditBegan, Delivered, Invoked, QueueRead, Uncertain
 from gateway.domain.failover import State
@@ -88,7 +88,7 @@ def test_of_nothing_there_is_no_quantile():
 
 def test_times_of_recovery_count_from_the_fault_and_from_the_healing():
     records = [
-        FaultBegan(at=5.0, fault="1", kind="killed", target=Target.PRIMARY),
+        FaultBegan(at=5.0, fault="1", kind="killed", target=FaultTarget.PRIMARY),
         FaultEnded(at=9.0, fault="1"),
         Healed(at=9.5, backlog=2),
         Drained(at=12.0),
@@ -131,7 +131,7 @@ def test_answers_are_counted_by_second_and_who_accepted():
 
 
 FAULT = [
-    FaultBegan(at=5.0, fault="1", kind="killed", target=Target.PRIMARY),
+    FaultBegan(at=5.0, fault="1", kind="killed", target=FaultTarget.PRIMARY),
     FaultEnded(at=6.0, fault="1"),
 ]
 
@@ -180,7 +180,7 @@ def test_a_message_that_came_long_before_an_unanswered_transfer_excuses_nothing(
 
 def test_messages_that_a_syphon_held_when_the_secondary_failed_may_come_twice():
     fault = [
-        FaultBegan(at=5.0, fault="1", kind="killed", target=Target.SECONDARY),
+        FaultBegan(at=5.0, fault="1", kind="killed", target=FaultTarget.SECONDARY),
         FaultEnded(at=6.0, fault="1"),
     ]
 
@@ -206,7 +206,7 @@ def test_the_baseline_is_audited_apart():
 
 
 LATENESS = [
-    FaultBegan(at=5.0, fault="1", kind="late", target=Target.PRIMARY),
+    FaultBegan(at=5.0, fault="1", kind="late", target=FaultTarget.PRIMARY),
     FaultEnded(at=15.0, fault="1"),
 ]
 

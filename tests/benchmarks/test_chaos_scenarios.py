@@ -5,7 +5,7 @@ import pytest
 from benchmarks.chaos.run import main, plans
 from benchmarks.chaos.scenario import FOLDER, Kind, ScenarioFailed, Topology, find, read
 from benchmarks.chaos.topologies import bounds_of, entities_of
-from gateway.checker.history import Target
+from gateway.checker.history import FaultTarget
 
 KILLED = """
 title = "a kill"
@@ -34,7 +34,7 @@ def test_every_kind_of_fault_has_a_scenario():
     scenarios = find([])
 
     assert {fault.kind for one in scenarios for fault in one.faults} == set(Kind)
-    assert {fault.target for one in scenarios for fault in one.faults} == set(Target)
+    assert {fault.target for one in scenarios for fault in one.faults} == set(FaultTarget)
     assert {where for one in scenarios for where in one.topologies} == set(Topology)
 
 

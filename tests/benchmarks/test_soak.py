@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.soak import FAULTS, Failure, Traffic, Trend, causes_of, slope
 from benchmarks.soak_plot import Panel, draw
-from gateway.checker.history import Target
+from gateway.checker.history import FaultTarget
 
 
 def trend(growth: float) -> Trend:
@@ -64,4 +64,4 @@ def test_a_plot_has_a_curve_of_each_process_in_each_panel() -> None:
 def test_faults_hit_both_namespaces_and_a_syphon() -> None:
     hit = {name.partition("-")[0] for name, _ in FAULTS}
 
-    assert hit == {Target.PRIMARY.value, Target.SECONDARY.value, Target.SYPHON.value}
+    assert hit == {FaultTarget.PRIMARY.value, FaultTarget.SECONDARY.value, FaultTarget.SYPHON.value}

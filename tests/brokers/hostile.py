@@ -23,7 +23,7 @@ from gateway.brokers.storage_queue import broker as storage_queue
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.domain.message import Kind, Message, Typed, symbol
 from gateway.net import dialing
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.net.http import client as http_client
 from gateway.net.sniffing import RewoundStream
 from gateway.ports import Broker
@@ -55,7 +55,7 @@ class Network:
     nursery: trio.Nursery
     dialed: list[str] = attrs.field(factory=list)
 
-    async def open_stream(self, place: Place, *, https_compatible: bool = False) -> Stream:
+    async def open_stream(self, place: ServerAddress, *, https_compatible: bool = False) -> Stream:
         await trio.lowlevel.checkpoint()
         self.dialed.append(place.host)
         ours, theirs = lockstep_stream_pair()

@@ -25,7 +25,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.message import DEAD_LETTER_REASON, Delivery, Message, ReceiveMode
 from gateway.domain.topics.filters import Rule, TrueFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties, as_queue
-from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.records import DEFERRED_OF, Row, State
 from gateway.store.local.receiver import to_delivery
 from gateway.wire.amqp.message import encode_message
@@ -650,7 +650,7 @@ class Machine(RuleBasedStateMachine):
             found = [row.number for row in rows]
             assert found == sorted(set(found)), f"a number comes twice: {found}"
         return [
-            to_delivery(Taken(row, row.deliveries), self.broker.unpack(row.content), 0)
+            to_delivery(TakenRow(row, row.deliveries), self.broker.unpack(row.content), 0)
             for row in rows
         ]
 

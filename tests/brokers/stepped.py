@@ -27,7 +27,7 @@ from gateway.store.embedded.committer import Committer
 from gateway.store.embedded.files import Disk
 from gateway.store.embedded.store import Store
 from gateway.store.engine.content_needs import Packing
-from gateway.store.engine.deliveries import Report
+from gateway.store.engine.deliveries import StepReport
 from gateway.store.engine.entity_store import EntityStore
 from gateway.store.engine.namespace import Namespace
 from gateway.store.local.broker import LocalBroker
@@ -123,7 +123,7 @@ class SteppedBroker(LocalBroker):
     def _identity(self) -> Identity:
         return Identity(MEMORY, "stepped")
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: StepReport) -> None:
         self.due = report.next_due_work
 
     def _pack(self, message: Message) -> tuple[bytes, int]:

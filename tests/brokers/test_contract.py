@@ -53,7 +53,7 @@ from gateway.pairing.syphon.heartbeats import HeartbeatReader, Heartbeats
 from gateway.ports import Broker, Receiver
 from gateway.wire.http.messages import Response
 from gateway.wire.servicebus import queue_description
-from gateway.wire.servicebus.description import NAMESPACE, Field, Part
+from gateway.wire.servicebus.description import NAMESPACE, NestedElement, PropertyElement
 from tests.brokers.contract import (
     HALF,
     PATIENCE,
@@ -88,7 +88,7 @@ def settings_in(response: Response) -> dict[str, str]:
     return {
         field.element: ElementTree.tostring(elements[field.element], "unicode")
         for field in queue_description.TABLE.items
-        if isinstance(field, Field | Part) and field.element in elements
+        if isinstance(field, PropertyElement | NestedElement) and field.element in elements
         if not getattr(field, "is_fact", False)
     }
 

@@ -13,7 +13,7 @@ from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode
 from gateway.store.embedded import schema
-from gateway.store.embedded.changes import Changes
+from gateway.store.embedded.changes import StoreChanges
 from gateway.store.embedded.counters import Counters, DeliveryCounts
 from gateway.store.embedded.rows import SqliteRows
 from gateway.store.embedded.session_rows import SqliteSeenIds, SqliteSessions
@@ -118,7 +118,7 @@ def memory_storage() -> Storage:
 def sqlite_storage(connection: apsw.Connection) -> Storage:
     return Storage(
         Counters(connection, Journal()).begin(1),
-        SqliteRows(connection, 1, Changes(connection), DeliveryCounts()),
+        SqliteRows(connection, 1, StoreChanges(connection), DeliveryCounts()),
         SqliteSessions(connection, 1),
         SqliteSeenIds(connection, 1),
     )

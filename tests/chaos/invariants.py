@@ -16,11 +16,11 @@ from gateway.checker.history import (
 from gateway.checker.operations import (
     Acked,
     AuditBegan,
+    CopyPlace,
     Delivered,
     Failed,
     Found,
     Invoked,
-    Place,
     QueueRead,
     Uncertain,
     Unknown,
@@ -59,7 +59,7 @@ UNCERTAIN = Uncertain(at=1, message_id="1")
 CAME = Delivered(at=2, message_id="1", entity="orders", fingerprint="f", copy="1")
 AGAIN = attrs.evolve(CAME, at=3, copy="2")
 WELL = [SENT, ACKED, CAME]
-STUCK = Found(at=501, place=Place.BACKLOG, queue="b", message_id="1")
+STUCK = Found(at=501, place=CopyPlace.BACKLOG, queue="b", message_id="1")
 
 
 def attempt(at, end=End.OUTAGE, *, way=Way.PRIMARY, entity="orders", began=None, message="1"):

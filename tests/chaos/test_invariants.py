@@ -9,6 +9,7 @@ from gateway.checker.history import (
     End,
     FaultBegan,
     FaultEnded,
+    FaultTarget,
     Healed,
     Killed,
     Opened,
@@ -16,7 +17,6 @@ from gateway.checker.history import (
     Sampled,
     Settled,
     Swallowed,
-    Target,
     Way,
 )
 from gateway.checker.invariants import judge_run
@@ -25,10 +25,10 @@ from gateway.checker.operations import (
     Acked,
     AuditFailed,
     Completed,
+    CopyPlace,
     Delivered,
     Found,
     Invoked,
-    Place,
     Unknown,
 )
 from gateway.checker.verdict import EXPIRED
@@ -55,9 +55,9 @@ from tests.chaos.invariants import (
 P, S, B, H = State.PRIMARY, State.SUSPECT, State.SECONDARY, State.HALF_OPEN
 
 DEAD_LETTERED = Found(
-    at=501, place=Place.BACKLOG_DEAD_LETTER, queue="b", message_id="1", reason="x"
+    at=501, place=CopyPlace.BACKLOG_DEAD_LETTER, queue="b", message_id="1", reason="x"
 )
-DOWN = FaultBegan(at=50, fault="1", kind="kill", target=Target.PRIMARY)
+DOWN = FaultBegan(at=50, fault="1", kind="kill", target=FaultTarget.PRIMARY)
 UP = FaultEnded(at=100, fault="1")
 
 
@@ -119,7 +119,7 @@ BROKEN = {
         Invariant.S5,
     ),
     "a fault of the secondary": (
-        [*WELL, attrs.evolve(DOWN, target=Target.SECONDARY), UP, moved(60, P, S), BACK],
+        [*WELL, attrs.evolve(DOWN, target=FaultTarget.SECONDARY), UP, moved(60, P, S), BACK],
         Invariant.S5,
     ),
     "two copies of one send": ([*WELL, AGAIN, Swallowed(at=1, messages=1)], Invariant.S6),
@@ -257,7 +257,7 @@ HOLDS = {
     ),
     "an operator": ([*WELL, moved(60, P, State.PINNED)], Invariant.S5),
     "the machine stood still": (
-        [*WELL, attrs.evolve(DOWN, target=Target.HOST), UP, moved(60, P, S), BACK],
+        [*WELL, attrs.evolve(DOWN, target=FaultTarget.HOST), UP, moved(60, P, S), BACK],
         Invariant.S5,
     ),
     "two copies that are explained": (
@@ -341,7 +341,7 @@ HOLDS = {
     "nobody was waiting": ([DOWN, UP, *send(51, "1"), *send(90, "2")], Invariant.L5),
     "both were in trouble": (
         [
-            DOWN, UP, attrs.evolve(DOWN, fault="2", target=Target.SECONDARY, at=60),
+            DOWN, UP, attrs.evolve(DOWN, fault="2", target=FaultTarget.SECONDARY, at=60),
             FaultEnded(at=100, fault="2"), *send(51, "1"), *send(61, "2", after=30),
         ],
         Invariant.L5,

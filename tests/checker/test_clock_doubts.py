@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.checker.clock_doubts import Span, Stay
+from gateway.checker.clock_doubts import BacklogStay, Span
 from gateway.checker.operations import Invoked
 
 SENT = Invoked(at=73.8, message_id="1", entity="orders", fingerprint="f", expires=3673.8)
@@ -18,7 +18,7 @@ DATED = Span(73.8, 73.8)
     ],
 )
 def test_a_stay_that_may_be_less_than_nothing_may_be_told_so(now, lived):
-    stay = Stay(enqueued=Span(77.0, 77.5), now=now)
+    stay = BacklogStay(enqueued=Span(77.0, 77.5), now=now)
 
     found = stay.lived(SENT, DATED)
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.checker.history import Drained, Healed
 from gateway.checker.invariants import judge_run
 from gateway.checker.judgements import Invariant, Validity
-from gateway.checker.operations import Completed, Delivered, Found, Place
+from gateway.checker.operations import Completed, CopyPlace, Delivered, Found
 from tests.chaos.invariants import (
     ACKED,
     AGAIN,
@@ -35,7 +35,7 @@ def of(message, *records):
 
 def test_each_invariant_counts_what_could_have_broken_it():
     mortal = attrs.evolve(SENT, expires=50.0)
-    found = Found(at=501, place=Place.PRIMARY, queue="orders", message_id="5", fingerprint="f")
+    found = Found(at=501, place=CopyPlace.PRIMARY, queue="orders", message_id="5", fingerprint="f")
     records = [
         SENT, ACKED, SENT, ACKED, CAME, AGAIN,
         Completed(at=9, entity="orders", copy="1"), Completed(at=9, entity="orders", copy="2"),

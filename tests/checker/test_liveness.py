@@ -10,13 +10,13 @@ from gateway.checker.history import (
     End,
     FaultBegan,
     FaultEnded,
+    FaultTarget,
     Healed,
     Killed,
     Run,
     RunBegan,
     Sampled,
     Settled,
-    Target,
     Unconfirmed,
     Way,
 )
@@ -47,7 +47,7 @@ def run_of(*records):
     return Run.of([BEGAN, *records])
 
 
-def fault(at, until, *entities, target=Target.PRIMARY, kind="kill"):
+def fault(at, until, *entities, target=FaultTarget.PRIMARY, kind="kill"):
     name = f"{target.value} {at} {entities}"
     covered = frozenset(entities) or None
     began = FaultBegan(at=at, fault=name, kind=kind, target=target, entities=covered)
@@ -292,7 +292,7 @@ def test_a_message_that_is_moved_or_looked_at_meanwhile_takes_time(tried, validi
     [
         fault(40, 70, "orders"),
         fault(40, 70),
-        fault(40, 70, "invoices", target=Target.SECONDARY),
+        fault(40, 70, "invoices", target=FaultTarget.SECONDARY),
         [moved(70, B, P)],
         [attempt(40, End.BUSY, way=Way.SYPHON, message="2"),
          attempt(60, End.BUSY, way=Way.SYPHON, message="2")],
@@ -311,7 +311,7 @@ def test_it_waits_from_when_nothing_of_its_own_hindered_it(hindrance):
     assert wait_until(begins + 21.1) is BROKEN
 
 
-@pytest.mark.parametrize("target", [Target.GATEWAY, Target.SYPHON])
+@pytest.mark.parametrize("target", [FaultTarget.GATEWAY, FaultTarget.SYPHON])
 @pytest.mark.parametrize("killed", [55, 60])
 def test_it_waits_from_when_the_lock_of_a_killed_syphon_is_over(target, killed):
     def wait_until(tried):
@@ -328,7 +328,7 @@ def test_after_a_kill_it_waits_for_no_more_than_locks_though_nobody_is_in_troubl
     def wait_until(tried):
         rest = attempt(59.5, End.BUSY, way=Way.SYPHON, message="2")
         ended = [Killed(at=60, process="gateway")] if died else []
-        records = [*fault(60, 62, target=Target.GATEWAY), *diverted(55, tried), rest, *ended]
+        records = [*fault(60, 62, target=FaultTarget.GATEWAY), *diverted(55, tried), rest, *ended]
         return nobody_delays_others(run_of(*records)).validity
 
     longest = 60 + 20 if died else 59.5 + BEGAN.bounds.longest_backoff
@@ -339,8 +339,8 @@ def test_after_a_kill_it_waits_for_no_more_than_locks_though_nobody_is_in_troubl
 @pytest.mark.parametrize(
     "other",
     [
-        fault(54, 54.5, target=Target.SYPHON),
-        fault(89, 95, target=Target.SYPHON),
+        fault(54, 54.5, target=FaultTarget.SYPHON),
+        fault(89, 95, target=FaultTarget.SYPHON),
         fault(89, 95, "orders"),
         [moved(70, B, P, "invoices")],
         [moved(70, P, State.SUSPECT)],
@@ -369,7 +369,7 @@ def test_nothing_else_excuses_that_a_message_waits(other):
         (fault(60, 70, "invoices"), 1),
         (fault(40, 55, "bills"), 1),
         (fault(120, 130, "bills"), 1),
-        (fault(54, 55, "bills", target=Target.SECONDARY), 1),
+        (fault(54, 55, "bills", target=FaultTarget.SECONDARY), 1),
     ],
     ids=["one more", "two more", "both", "the same", "before", "after", "of all on the backlog"],
 )
@@ -511,7 +511,9 @@ def test_a_producer_that_was_asked_to_wait_does_so_after_the_fault():
 
 
 @pytest.mark.parametrize(
-    "target", [Target.GATEWAY, Target.SYPHON, Target.HOST], ids=lambda target: target.value
+    "target",
+    [FaultTarget.GATEWAY, FaultTarget.SYPHON, FaultTarget.HOST],
+    ids=lambda target: target.value,
 )
 def test_a_part_that_is_no_namespace_may_stall_it(target):
     assert stall(*fault(50, 100, target=target), *send(51, "1", 99)) is IDLE
@@ -526,7 +528,7 @@ def left(at, message="1"):
     return Settled(at=at, process="syphon", queue="x", copy="1", message_id=message)
 
 
-SECONDARY_DOWN = fault(101, 150, target=Target.SECONDARY)  # once the primary is back
+SECONDARY_DOWN = fault(101, 150, target=FaultTarget.SECONDARY)  # once the primary is back
 STORED = [*ordered(60, "1", 61), attempt(61, End.ACCEPTED, way=Way.BACKLOG, began=60)]
 WAITS = ordered(124, "2", 145)
 
@@ -584,8 +586,8 @@ def test_the_secondary_is_enough_for_an_ordered_entity_with_a_key_away():
 
 @pytest.mark.parametrize(("fails", "validity"), [(65, IDLE), (66, BROKEN)])
 def test_a_gateway_that_starts_needs_the_secondary_to_list_the_backlog(fails, validity):
-    dead = fault(50, 51, target=Target.GATEWAY)
-    down = fault(fails, 150, target=Target.SECONDARY)
+    dead = fault(50, 51, target=FaultTarget.GATEWAY)
+    down = fault(fails, 150, target=FaultTarget.SECONDARY)
 
     assert stall(*dead, *down, *ordered(80, "2", 100)) is validity
 

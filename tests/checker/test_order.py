@@ -6,7 +6,7 @@ import pytest
 
 from gateway.checker.history import Run
 from gateway.checker.judgements import Validity
-from gateway.checker.operations import Acked, Delivered, Found, Invoked, Place
+from gateway.checker.operations import Acked, CopyPlace, Delivered, Found, Invoked
 from gateway.checker.order import order_kept
 
 HOLDS, BROKEN, IDLE = Validity.HOLDS, Validity.BROKEN, Validity.IDLE
@@ -90,8 +90,8 @@ def test_a_repeated_send_counts_from_its_first_try():
 
 
 def test_a_message_that_the_audit_finds_on_the_primary_has_arrived():
-    found = Found(at=300, place=Place.PRIMARY, queue="orders", message_id="a", copy="2")
-    lost = Found(at=300, place=Place.BACKLOG, queue="orders", message_id="a", copy="2")
+    found = Found(at=300, place=CopyPlace.PRIMARY, queue="orders", message_id="a", copy="2")
+    lost = Found(at=300, place=CopyPlace.BACKLOG, queue="orders", message_id="a", copy="2")
 
     assert validity(sent("a", 1, 2), sent("b", 3, 4), came("b", 1), [found]) is BROKEN
     assert validity(sent("a", 1, 2), sent("b", 3, 4), came("b", 1), [lost]) is IDLE

@@ -14,7 +14,7 @@ from gateway.checker.history import (
     End,
     EntityStateMoved,
     FaultBegan,
-    Target,
+    FaultTarget,
     Way,
 )
 from gateway.checker.operations import Acked, AuditBegan, Invoked
@@ -61,7 +61,9 @@ def test_records_survive_the_way_to_lines_and_back(kind, data):
             b'{"k": "AuditBegan", "t": "inf", "queues": ["a", "b"]}\n',
         ),
         (
-            FaultBegan(at=1.0, fault="1", kind="x", target=Target.HOST, entities=frozenset("a")),
+            FaultBegan(
+                at=1.0, fault="1", kind="x", target=FaultTarget.HOST, entities=frozenset("a")
+            ),
             b'{"k": "FaultBegan", "t": 1.0, "fault": "1", "kind": "x", "target": "host",'
             b' "entities": ["a"]}\n',
         ),

@@ -8,13 +8,13 @@ from gateway.checker.history import (
     End,
     FaultBegan,
     FaultEnded,
+    FaultTarget,
     Killed,
     Paused,
     Run,
     Sampled,
     Settled,
     Swallowed,
-    Target,
     Way,
 )
 from gateway.checker.judgements import Validity
@@ -40,7 +40,7 @@ def run_of(*records):
     return Run.of([BEGAN, *records])
 
 
-def fault(at, until, *entities, target=Target.PRIMARY, kind="kill"):
+def fault(at, until, *entities, target=FaultTarget.PRIMARY, kind="kill"):
     covered = frozenset(entities) or None
     began = FaultBegan(at=at, fault=f"{at}", kind=kind, target=target, entities=covered)
     return [began, FaultEnded(at=until, fault=f"{at}")]
@@ -49,9 +49,9 @@ def fault(at, until, *entities, target=Target.PRIMARY, kind="kill"):
 # --- S5
 
 
-@pytest.mark.parametrize("target", Target, ids=lambda target: target.value)
+@pytest.mark.parametrize("target", FaultTarget, ids=lambda target: target.value)
 def test_an_entity_leaves_the_primary_for_faults_on_the_way_to_it(target):
-    reaches = target in {Target.PRIMARY, Target.GATEWAY, Target.HOST}
+    reaches = target in {FaultTarget.PRIMARY, FaultTarget.GATEWAY, FaultTarget.HOST}
     run = run_of(*fault(50, 60, target=target), moved(55, P, S))
 
     assert isolation(run).validity is (HOLDS if reaches else BROKEN)
@@ -447,7 +447,7 @@ def test_of_several_faults_the_first_counts():
 @pytest.mark.parametrize(
     "wrong",
     [fault(50, 100, "invoices"), fault(50, 100, kind=BUSY), fault(61, 100),
-     fault(50, 100, target=Target.SECONDARY)],
+     fault(50, 100, target=FaultTarget.SECONDARY)],
     ids=["of another entity", "busy", "later", "of the secondary"],
 )  # fmt: skip
 def test_other_faults_explain_no_failover(wrong):

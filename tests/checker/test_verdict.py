@@ -12,11 +12,11 @@ from gateway.checker.operations import (
     AuditBegan,
     AuditFailed,
     Completed,
+    CopyPlace,
     Delivered,
     Failed,
     Found,
     Invoked,
-    Place,
     QueueRead,
     Uncertain,
     Unknown,
@@ -45,9 +45,11 @@ NO_ANSWER = Attempted(
 )
 AGAIN = attrs.evolve(DELIVERED, at=3, copy="2")
 COMPLETED = Completed(at=2, entity="orders", copy="1")
-ON_BACKLOG = Found(at=101, place=Place.BACKLOG, queue="b/0", message_id="1")
-ON_PRIMARY = Found(at=101, place=Place.PRIMARY, queue="orders", message_id="1", copy="1")
-DEAD = Found(at=101, place=Place.BACKLOG_DEAD_LETTER, queue="b/0/$dlq", message_id="1", reason="x")
+ON_BACKLOG = Found(at=101, place=CopyPlace.BACKLOG, queue="b/0", message_id="1")
+ON_PRIMARY = Found(at=101, place=CopyPlace.PRIMARY, queue="orders", message_id="1", copy="1")
+DEAD = Found(
+    at=101, place=CopyPlace.BACKLOG_DEAD_LETTER, queue="b/0/$dlq", message_id="1", reason="x"
+)
 DEAD_EXPIRED = attrs.evolve(DEAD, reason=EXPIRED)
 GIVEN_UP = DeadLettered(at=51, process="syphon", message_id="1", began=50)
 ALIVE = attrs.evolve(DELIVERED, expires=50.0)

@@ -12,16 +12,16 @@ from gateway.checker.history import (
     End,
     FaultBegan,
     FaultEnded,
-    Target,
+    FaultTarget,
     Way,
 )
 from gateway.checker.operations import (
     Acked,
     AuditBegan,
+    CopyPlace,
     Delivered,
     Found,
     Invoked,
-    Place,
     QueueRead,
 )
 from gateway.checker.verdict import EXPIRED, Rules, Violation, judge
@@ -35,7 +35,7 @@ MORTAL = attrs.evolve(SENT, expires=60)  # the message lives for 50 s
 DATED = attrs.evolve(SENT, not_before=200)
 CAME = Delivered(at=30, message_id="1", entity="orders", fingerprint="f", copy="1")
 DEAD = Found(
-    at=501, place=Place.BACKLOG_DEAD_LETTER, queue="b/$dlq", message_id="1", reason=EXPIRED
+    at=501, place=CopyPlace.BACKLOG_DEAD_LETTER, queue="b/$dlq", message_id="1", reason=EXPIRED
 )
 
 
@@ -349,11 +349,11 @@ def test_an_earlier_drift_is_not_part_of_a_step():
 @pytest.mark.parametrize(
     ("target", "entities", "violations"),
     [
-        (Target.HOST, None, set()),
-        (Target.PRIMARY, None, set()),
-        (Target.PRIMARY, frozenset({"orders"}), {Violation.EARLY}),
-        (Target.SECONDARY, None, {Violation.EARLY}),
-        (Target.GATEWAY, None, {Violation.EARLY}),
+        (FaultTarget.HOST, None, set()),
+        (FaultTarget.PRIMARY, None, set()),
+        (FaultTarget.PRIMARY, frozenset({"orders"}), {Violation.EARLY}),
+        (FaultTarget.SECONDARY, None, {Violation.EARLY}),
+        (FaultTarget.GATEWAY, None, {Violation.EARLY}),
     ],
 )
 def test_where_the_machine_or_the_namespace_stands_still_nobody_looks_at_its_clock(

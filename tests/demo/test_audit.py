@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 
-from gateway.checker.operations import AuditBegan, AuditFailed, Found, Place, QueueRead
+from gateway.checker.operations import AuditBegan, AuditFailed, CopyPlace, Found, QueueRead
 from gateway.demo.audit import LIMIT, AuditedNamespace, audit, pending
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -31,8 +31,8 @@ def primary(broker):
     return AuditedNamespace(
         broker=broker,
         name="primary",
-        place=Place.PRIMARY,
-        dead_letters=Place.PRIMARY_DEAD_LETTER,
+        place=CopyPlace.PRIMARY,
+        dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
     )
 
 
@@ -40,8 +40,8 @@ def secondary(broker):
     return AuditedNamespace(
         broker=broker,
         name="secondary",
-        place=Place.BACKLOG,
-        dead_letters=Place.BACKLOG_DEAD_LETTER,
+        place=CopyPlace.BACKLOG,
+        dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
     )
 
 
@@ -91,7 +91,7 @@ async def test_dead_letters_are_found_with_their_reason(broker, autojump_clock):
     records = await audit([primary(broker)])
 
     [dead] = [r for r in records if isinstance(r, Found)]
-    assert (dead.place, dead.reason) == (Place.PRIMARY_DEAD_LETTER, "broken")
+    assert (dead.place, dead.reason) == (CopyPlace.PRIMARY_DEAD_LETTER, "broken")
 
 
 async def test_a_locked_message_is_waited_for(broker, autojump_clock):
@@ -101,7 +101,7 @@ async def test_a_locked_message_is_waited_for(broker, autojump_clock):
 
         records = await audit([primary(broker)])
 
-    assert found(records) == {("m1", Place.PRIMARY, "orders")}
+    assert found(records) == {("m1", CopyPlace.PRIMARY, "orders")}
     assert trio.current_time() >= 30
 
 
@@ -122,7 +122,7 @@ async def test_a_backlog_is_named_apart_and_says_nothing_of_the_content(broker, 
     records = await audit([secondary(broker)])
 
     [stuck] = [r for r in records if isinstance(r, Found)]
-    assert (stuck.place, stuck.queue) == (Place.BACKLOG, f"secondary:{QUEUE.key}")
+    assert (stuck.place, stuck.queue) == (CopyPlace.BACKLOG, f"secondary:{QUEUE.key}")
     assert stuck.fingerprint is None
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from gateway.domain.access import (
     Access,
     AccessPolicy,
-    Claim,
     Right,
+    TokenClaim,
     audience_covers,
     authenticate,
     authorize,
@@ -39,7 +39,7 @@ def check(
     skew: timedelta = timedelta(0),
 ) -> None:
     key = "one" if signed else None
-    claim = Claim(key_name=name, key=key, expires=expires, resource=resource, skew=skew)
+    claim = TokenClaim(key_name=name, key=key, expires=expires, resource=resource, skew=skew)
     authorize(
         authenticate(POLICIES, claim, now=NOW),
         claim,
@@ -73,8 +73,8 @@ def test_each_refusal_says_why(wrong: dict[str, object], text: str) -> None:
 
 
 def test_a_clock_may_be_five_minutes_behind() -> None:
-    def claim(late: int) -> Claim:
-        return Claim(key_name="root", key="key", expires=SECONDS - late, resource="sb://east")
+    def claim(late: int) -> TokenClaim:
+        return TokenClaim(key_name="root", key="key", expires=SECONDS - late, resource="sb://east")
 
     assert authenticate(POLICIES, claim(300), now=NOW) == [ROOT]
     with pytest.raises(NotAuthorized, match="expired 301 s ago"):
@@ -82,7 +82,7 @@ def test_a_clock_may_be_five_minutes_behind() -> None:
 
 
 def test_a_claim_that_names_no_key_is_signed_by_none() -> None:
-    unsigned = Claim(key_name="root", expires=SECONDS, resource="sb://east")
+    unsigned = TokenClaim(key_name="root", expires=SECONDS, resource="sb://east")
 
     with pytest.raises(NotAuthorized, match="signature"):
         authenticate(POLICIES, unsigned, now=NOW)
@@ -223,7 +223,7 @@ def test_policy_without_sense_is_refused(wrong: dict[str, object]) -> None:
 
 
 def test_keys_stay_out_of_repr() -> None:
-    signed = Claim(key_name="sender", key="secret", expires=0, resource="sb://east")
+    signed = TokenClaim(key_name="sender", key="secret", expires=0, resource="sb://east")
 
     assert "'one'" not in repr(SENDER)
     assert "secret" not in repr(signed)

@@ -5,7 +5,7 @@ from itertools import product
 import attrs
 import pytest
 
-from gateway.domain.copies import ON_DELIVERY, TRANSITIONS, Copies, CopyEvent, CopyState, Step
+from gateway.domain.copies import ON_DELIVERY, TRANSITIONS, Copies, CopyEvent, CopyState, CopyStep
 from tests.harness.retained import entries
 
 LONGEST = 5  # events of a history: all of them are tried
@@ -23,13 +23,13 @@ class Model:
     accepted: bool = False
     has_handle: bool = False
 
-    def deliver(self) -> Step:
+    def deliver(self) -> CopyStep:
         if self.accepted:
-            return Step.COMPLETE
+            return CopyStep.COMPLETE
         if self.claimed:
-            return Step.KEEP
+            return CopyStep.KEEP
         self.claimed, self.has_handle = True, False
-        return Step.MOVE
+        return CopyStep.MOVE
 
     def note(self, event: CopyEvent) -> None:
         waits = self.claimed and not self.sends
@@ -89,7 +89,7 @@ def test_a_message_that_the_primary_has_is_never_moved_before_its_completion_is_
             copies.note(event, () if step is not None else (COPY,))
             if event is CopyEvent.COMPLETED:
                 break
-            assert not is_sent or step in {None, Step.COMPLETE}
+            assert not is_sent or step in {None, CopyStep.COMPLETE}
 
 
 def test_a_copy_on_its_way_is_sent_once_however_often_it_is_delivered() -> None:
@@ -99,7 +99,7 @@ def test_a_copy_on_its_way_is_sent_once_however_often_it_is_delivered() -> None:
     copies.note(CopyEvent.HANDED_OVER, (COPY,))
     steps.append(copies.deliver(COPY))
 
-    assert steps == [Step.MOVE, Step.KEEP, Step.KEEP]
+    assert steps == [CopyStep.MOVE, CopyStep.KEEP, CopyStep.KEEP]
 
 
 def test_a_finished_copy_needs_no_memory() -> None:

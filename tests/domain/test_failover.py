@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.failover import TRANSITIONS, Event, Failover, FailoverRule, State
+from gateway.domain.failover import TRANSITIONS, Failover, FailoverEvent, FailoverRule, State
 
 RULE = FailoverRule(interval=60, successes_to_return=2)
 AT_ONCE = FailoverRule(interval=0, successes_to_return=2)
@@ -19,13 +19,13 @@ def after(*events, rule=RULE, begin=None):
     return state
 
 
-OVER = after(Event.FAILED, rule=AT_ONCE)
-HALF = after(Event.PROBED, begin=OVER)
+OVER = after(FailoverEvent.FAILED, rule=AT_ONCE)
+HALF = after(FailoverEvent.PROBED, begin=OVER)
 
 
 def test_the_table_is_complete():
     assert set(TRANSITIONS) == set(State)
-    assert all(set(row) == set(Event) for row in TRANSITIONS.values())
+    assert all(set(row) == set(FailoverEvent) for row in TRANSITIONS.values())
 
 
 class Flaps:
@@ -54,49 +54,49 @@ def naive(events, rule):
     """The state, by docs/explanation/semantics.md: from the whole list, without a table."""
     state, streak, run, last, flaps = "primary", [], [], None, Flaps()
     for event, now in events:
-        if event is Event.FORCED_OVER:
+        if event is FailoverEvent.FORCED_OVER:
             state, streak, run, last, flaps = "pinned", [], [], None, Flaps()
-        elif event is Event.FORCED_BACK:
+        elif event is FailoverEvent.FORCED_BACK:
             state, streak, run, last, flaps = "primary", [], [], None, Flaps()
         elif state == "pinned":
             continue
         elif state in {"primary", "suspect"}:
             patience = max(300, rule.interval) if state == "primary" else rule.interval
             quiet = last is not None and now - last >= patience
-            answered = event in {Event.SENT, Event.TRIAL_SENT, Event.PAUSED}
-            if answered or (event is Event.REFUSED and quiet):
+            answered = event in {FailoverEvent.SENT, FailoverEvent.TRIAL_SENT, FailoverEvent.PAUSED}
+            if answered or (event is FailoverEvent.REFUSED and quiet):
                 if state == "suspect":
                     flaps.back(now, by_asking=False)
                 state, streak, run, last = "primary", [], [], None
-            elif event in {Event.FAILED, Event.SUSPECTED}:
+            elif event in {FailoverEvent.FAILED, FailoverEvent.SUSPECTED}:
                 if state == "primary":
                     flaps.failed(now)
-                decides = event is Event.FAILED or state == "primary" or not quiet
+                decides = event is FailoverEvent.FAILED or state == "primary" or not quiet
                 if quiet and decides:
                     streak = []
                 state, run, last = "suspect", [], now if decides else last
-                if event is Event.FAILED:
+                if event is FailoverEvent.FAILED:
                     streak.append(now)
                     if now - streak[0] >= rule.interval:
                         state, streak, last = "secondary", [], None
             elif event in PROBES and state == "suspect":
                 run.append(now)
-                if event is Event.PROBED and flaps.enough(rule, run, now):
+                if event is FailoverEvent.PROBED and flaps.enough(rule, run, now):
                     state, run = "primary", []
                     flaps.back(now, by_asking=True)
-        elif event in {Event.FAILED, Event.PAUSED}:
+        elif event in {FailoverEvent.FAILED, FailoverEvent.PAUSED}:
             state, run = "secondary", []
-        elif event in PROBES or (event is Event.TRIAL_SENT and state == "half-open"):
+        elif event in PROBES or (event is FailoverEvent.TRIAL_SENT and state == "half-open"):
             state = "half-open"
             run.append(now)
-            if event is not Event.PROBED_BESIDE and flaps.enough(rule, run, now):
+            if event is not FailoverEvent.PROBED_BESIDE and flaps.enough(rule, run, now):
                 state, run = "primary", []
                 flaps.back(now, by_asking=True)
     return state
 
 
-PROBES = {Event.PROBED, Event.PROBED_BESIDE}
-SAID = [event for event in Event if event is not Event.FAILED_TOO_LONG]
+PROBES = {FailoverEvent.PROBED, FailoverEvent.PROBED_BESIDE}
+SAID = [event for event in FailoverEvent if event is not FailoverEvent.FAILED_TOO_LONG]
 PAUSES = st.one_of(
     st.just(0.0), st.floats(0, 90), st.sampled_from([59.0, 60.0, 30.0, 299.0, 301.0])
 )
@@ -131,24 +131,28 @@ def test_every_short_history_equals_the_naive_model(interval, pause):
 
 def test_a_send_that_waits_does_not_go_on_with_a_streak_that_a_quiet_interval_has_ended():
     rule = FailoverRule(interval=60.0, successes_to_return=2)
-    events = [(Event.FAILED, 0.0), (Event.PROBED, 30.0), (Event.SUSPECTED, 61.0)]
+    events = [
+        (FailoverEvent.FAILED, 0.0),
+        (FailoverEvent.PROBED, 30.0),
+        (FailoverEvent.SUSPECTED, 61.0),
+    ]
 
-    more = [(Event.FAILED, at) for at in (62.0, 100.0, 122.0)]
+    more = [(FailoverEvent.FAILED, at) for at in (62.0, 100.0, 122.0)]
 
     assert after(*events, *more[:1], rule=rule).state is State.SUSPECT
     assert after(*events, *more, rule=rule).state is State.SECONDARY
 
 
-LITTLE = [Event.FAILED, Event.PROBED, Event.SUSPECTED]
+LITTLE = [FailoverEvent.FAILED, FailoverEvent.PROBED, FailoverEvent.SUSPECTED]
 
 
 @given(steps=st.lists(st.tuples(st.sampled_from(LITTLE), PAUSES), min_size=1))
 def test_it_fails_over_no_earlier_than_the_interval(steps):
     now, state, first = 0.0, Failover(), None
     # A second of failures after another, in the end, so that each history comes to a fail-over.
-    for event, pause in [*steps, *[(Event.FAILED, 1.0)] * (2 * int(RULE.interval))]:
+    for event, pause in [*steps, *[(FailoverEvent.FAILED, 1.0)] * (2 * int(RULE.interval))]:
         now += pause
-        first = now if first is None and event is Event.FAILED else first
+        first = now if first is None and event is FailoverEvent.FAILED else first
         state = state.advance(event, RULE, now=now)
         if state.state is State.SECONDARY:
             break
@@ -158,79 +162,97 @@ def test_it_fails_over_no_earlier_than_the_interval(steps):
 
 
 def test_one_error_and_silence_does_not_fail_over():
-    assert after((Event.FAILED, 0), (Event.FAILED, 600)).state is State.SUSPECT
+    assert after((FailoverEvent.FAILED, 0), (FailoverEvent.FAILED, 600)).state is State.SUSPECT
 
 
 def test_an_attempt_that_hangs_is_no_silence():
-    hung = after((Event.FAILED, 0)).advance(Event.FAILED, RULE, now=70, began=50)
-    fresh = after((Event.FAILED, 0)).advance(Event.FAILED, RULE, now=70, began=60)
+    hung = after((FailoverEvent.FAILED, 0)).advance(FailoverEvent.FAILED, RULE, now=70, began=50)
+    fresh = after((FailoverEvent.FAILED, 0)).advance(FailoverEvent.FAILED, RULE, now=70, began=60)
 
     assert hung.state is State.SECONDARY
     assert fresh.state is State.SUSPECT
 
 
 def test_failures_over_the_whole_interval_fail_over():
-    assert after(*[(Event.FAILED, second) for second in (0, 30, 59)]).state is State.SUSPECT
-    assert after(*[(Event.FAILED, second) for second in (0, 30, 60)]).state is State.SECONDARY
+    assert after(*[(FailoverEvent.FAILED, second) for second in (0, 30, 59)]).state is State.SUSPECT
+    assert (
+        after(*[(FailoverEvent.FAILED, second) for second in (0, 30, 60)]).state is State.SECONDARY
+    )
 
 
 def test_a_late_probe_does_not_hide_the_streak():
-    probed = after((Event.FAILED, 0), (Event.FAILED, 58), (Event.PROBED, 58))
+    probed = after(
+        (FailoverEvent.FAILED, 0), (FailoverEvent.FAILED, 58), (FailoverEvent.PROBED, 58)
+    )
 
-    assert after((Event.FAILED, 60), begin=probed).state is State.SECONDARY
+    assert after((FailoverEvent.FAILED, 60), begin=probed).state is State.SECONDARY
 
 
 def test_a_success_stops_the_clock():
-    state = after((Event.FAILED, 0), (Event.FAILED, 59), (Event.SENT, 59), (Event.FAILED, 70))
+    state = after(
+        (FailoverEvent.FAILED, 0),
+        (FailoverEvent.FAILED, 59),
+        (FailoverEvent.SENT, 59),
+        (FailoverEvent.FAILED, 70),
+    )
 
     assert state.state is State.SUSPECT
     assert state.failing_since == 70
 
 
 def test_an_answer_after_a_quiet_interval_ends_the_suspicion():
-    assert after((Event.FAILED, 0), (Event.REFUSED, 60)).state is State.PRIMARY
+    assert after((FailoverEvent.FAILED, 0), (FailoverEvent.REFUSED, 60)).state is State.PRIMARY
 
 
 def test_answers_between_failures_do_not_stop_the_clock():
-    state = after((Event.FAILED, 0), (Event.REFUSED, 20), (Event.FAILED, 40))
+    state = after(
+        (FailoverEvent.FAILED, 0), (FailoverEvent.REFUSED, 20), (FailoverEvent.FAILED, 40)
+    )
 
-    assert after((Event.REFUSED, 59), (Event.FAILED, 60), begin=state).state is State.SECONDARY
+    assert (
+        after((FailoverEvent.REFUSED, 59), (FailoverEvent.FAILED, 60), begin=state).state
+        is State.SECONDARY
+    )
 
 
 def test_interval_zero_fails_over_at_the_first_failure():
-    assert after(Event.FAILED, rule=AT_ONCE).state is State.SECONDARY
+    assert after(FailoverEvent.FAILED, rule=AT_ONCE).state is State.SECONDARY
 
 
 @pytest.mark.parametrize("begin", [OVER, HALF])
 def test_a_late_success_brings_nothing_back(begin):
-    assert after(Event.SENT, begin=begin) == begin
+    assert after(FailoverEvent.SENT, begin=begin) == begin
 
 
-@pytest.mark.parametrize("event", [event for event in Event if event is not Event.FORCED_BACK])
+@pytest.mark.parametrize(
+    "event", [event for event in FailoverEvent if event is not FailoverEvent.FORCED_BACK]
+)
 def test_only_an_operator_takes_a_pinned_entity_back(event):
-    pinned = after(Event.FORCED_OVER)
+    pinned = after(FailoverEvent.FORCED_OVER)
 
     assert after(event, begin=pinned) == pinned
-    assert after(Event.FORCED_BACK, begin=pinned) == Failover()
+    assert after(FailoverEvent.FORCED_BACK, begin=pinned) == Failover()
 
 
 def test_a_pause_of_the_gateway_throws_the_streak_away():
-    state = after((Event.FAILED, 0), (Event.FAILED, 50), (Event.PAUSED, 600))
+    state = after(
+        (FailoverEvent.FAILED, 0), (FailoverEvent.FAILED, 50), (FailoverEvent.PAUSED, 600)
+    )
 
     assert state == Failover()
 
 
 @pytest.mark.parametrize("begin", [OVER, HALF])
 def test_a_pause_of_the_gateway_brings_nothing_back(begin):
-    assert after(Event.PAUSED, begin=begin).state is State.SECONDARY
+    assert after(FailoverEvent.PAUSED, begin=begin).state is State.SECONDARY
 
 
 @pytest.mark.parametrize("successes", [1, 2, 5])
 def test_it_returns_after_that_many_successes(successes):
     rule = FailoverRule(interval=0, successes_to_return=successes)
 
-    before = after(*[Event.PROBED] * (successes - 1), begin=OVER, rule=rule)
-    last = after(Event.PROBED, begin=before, rule=rule)
+    before = after(*[FailoverEvent.PROBED] * (successes - 1), begin=OVER, rule=rule)
+    last = after(FailoverEvent.PROBED, begin=before, rule=rule)
 
     assert before.state is not State.PRIMARY
     assert last.state is State.PRIMARY
@@ -238,8 +260,8 @@ def test_it_returns_after_that_many_successes(successes):
 
 
 def test_a_failure_that_was_judged_already_is_judged_the_same():
-    assert after(Event.FAILED_TOO_LONG).state is State.SECONDARY
-    assert after(Event.FAILED_TOO_LONG, begin=HALF).state is State.SECONDARY
+    assert after(FailoverEvent.FAILED_TOO_LONG).state is State.SECONDARY
+    assert after(FailoverEvent.FAILED_TOO_LONG, begin=HALF).state is State.SECONDARY
 
 
 def test_a_minute_and_two_successes_are_the_usual_patience():
@@ -257,18 +279,18 @@ def test_one_success_may_be_enough():
 
 
 def test_probes_and_trials_count_together():
-    assert after(Event.TRIAL_SENT, begin=HALF).state is State.PRIMARY
+    assert after(FailoverEvent.TRIAL_SENT, begin=HALF).state is State.PRIMARY
 
 
 def test_a_failure_closes_it_and_the_count_starts_anew():
-    state = after(Event.FAILED, Event.PROBED, begin=HALF)
+    state = after(FailoverEvent.FAILED, FailoverEvent.PROBED, begin=HALF)
 
     assert state.state is State.HALF_OPEN
     assert state.successes == 1
 
 
 def test_an_operators_return_starts_a_new_streak():
-    state = after((Event.FORCED_BACK, 100), (Event.FAILED, 101), begin=OVER)
+    state = after((FailoverEvent.FORCED_BACK, 100), (FailoverEvent.FAILED, 101), begin=OVER)
 
     assert state.state is State.SUSPECT
     assert state.failing_since == 101
@@ -278,67 +300,72 @@ def test_an_operators_return_starts_a_new_streak():
 
 
 def test_a_suspicion_is_no_failure():
-    state = after((Event.SUSPECTED, 0), (Event.SUSPECTED, 59))
+    state = after((FailoverEvent.SUSPECTED, 0), (FailoverEvent.SUSPECTED, 59))
 
     assert state.state is State.SUSPECT
     assert state.failing_since is None
-    assert after((Event.FAILED, 60), begin=state).failing_since == 60
+    assert after((FailoverEvent.FAILED, 60), begin=state).failing_since == 60
 
 
 def test_a_suspicion_after_a_quiet_interval_hides_no_attempt_that_has_hung_since_before():
-    state = after((Event.FAILED, 0), (Event.SUSPECTED, 65))
-    hung = state.advance(Event.FAILED, RULE, now=70, began=59)
-    fresh = state.advance(Event.FAILED, RULE, now=70, began=63)
+    state = after((FailoverEvent.FAILED, 0), (FailoverEvent.SUSPECTED, 65))
+    hung = state.advance(FailoverEvent.FAILED, RULE, now=70, began=59)
+    fresh = state.advance(FailoverEvent.FAILED, RULE, now=70, began=63)
 
     assert hung.state is State.SECONDARY
     assert fresh.failing_since == 70
 
 
 def test_a_suspicion_fails_nothing_over_whatever_the_interval():
-    assert after(Event.SUSPECTED, rule=AT_ONCE).state is State.SUSPECT
+    assert after(FailoverEvent.SUSPECTED, rule=AT_ONCE).state is State.SUSPECT
 
 
 def test_probes_in_a_row_since_the_last_failure_bring_a_suspect_entity_back():
-    broken = after(Event.FAILED, Event.PROBED, Event.FAILED, Event.PROBED)
+    broken = after(
+        FailoverEvent.FAILED, FailoverEvent.PROBED, FailoverEvent.FAILED, FailoverEvent.PROBED
+    )
 
     assert broken.state is State.SUSPECT
-    assert after(Event.PROBED, begin=broken).state is State.PRIMARY
+    assert after(FailoverEvent.PROBED, begin=broken).state is State.PRIMARY
 
 
 def test_after_a_return_by_probes_the_next_failure_goes_on_with_the_streak():
-    back = after((Event.FAILED, 0), (Event.PROBED, 1), (Event.PROBED, 2))
+    back = after((FailoverEvent.FAILED, 0), (FailoverEvent.PROBED, 1), (FailoverEvent.PROBED, 2))
 
     assert back.state is State.PRIMARY
-    assert after((Event.FAILED, 60), begin=back).state is State.SECONDARY
-    assert after((Event.SENT, 3), (Event.FAILED, 60), begin=back).state is State.SUSPECT
+    assert after((FailoverEvent.FAILED, 60), begin=back).state is State.SECONDARY
+    assert (
+        after((FailoverEvent.SENT, 3), (FailoverEvent.FAILED, 60), begin=back).state
+        is State.SUSPECT
+    )
 
 
 def test_a_streak_that_only_probes_have_ended_ends_after_five_minutes():
-    back = after((Event.FAILED, 0), (Event.PROBED, 1), (Event.PROBED, 2))
+    back = after((FailoverEvent.FAILED, 0), (FailoverEvent.PROBED, 1), (FailoverEvent.PROBED, 2))
 
-    assert after((Event.FAILED, 299), begin=back).state is State.SECONDARY
-    assert after((Event.FAILED, 301), begin=back).state is State.SUSPECT
+    assert after((FailoverEvent.FAILED, 299), begin=back).state is State.SECONDARY
+    assert after((FailoverEvent.FAILED, 301), begin=back).state is State.SUSPECT
     assert not back.is_healthy(RULE, 299)
     assert back.is_healthy(RULE, 303)
 
 
-@pytest.mark.parametrize("begin", [after(Event.FAILED), OVER])
+@pytest.mark.parametrize("begin", [after(FailoverEvent.FAILED), OVER])
 def test_probes_beside_a_trial_complete_no_return(begin):
-    beside = after(*[Event.PROBED_BESIDE] * 5, begin=begin)
+    beside = after(*[FailoverEvent.PROBED_BESIDE] * 5, begin=begin)
 
     assert beside.state in {State.SUSPECT, State.HALF_OPEN}
-    assert after(Event.PROBED, begin=beside).state is State.PRIMARY
+    assert after(FailoverEvent.PROBED, begin=beside).state is State.PRIMARY
 
 
 @pytest.mark.parametrize(
     ("events", "answered"),
     [
-        ((Event.FAILED,), False),
-        ((Event.FAILED, Event.PROBED), True),
-        ((Event.FAILED, Event.REFUSED), True),
-        ((Event.FAILED, Event.PROBED, Event.SUSPECTED), False),
-        ((Event.FAILED, Event.PROBED, Event.FAILED), False),
-        ((Event.FAILED, Event.PROBED, Event.REFUSED), True),
+        ((FailoverEvent.FAILED,), False),
+        ((FailoverEvent.FAILED, FailoverEvent.PROBED), True),
+        ((FailoverEvent.FAILED, FailoverEvent.REFUSED), True),
+        ((FailoverEvent.FAILED, FailoverEvent.PROBED, FailoverEvent.SUSPECTED), False),
+        ((FailoverEvent.FAILED, FailoverEvent.PROBED, FailoverEvent.FAILED), False),
+        ((FailoverEvent.FAILED, FailoverEvent.PROBED, FailoverEvent.REFUSED), True),
     ],
 )
 def test_a_suspect_entity_may_be_tried_when_the_newest_that_is_known_is_an_answer(events, answered):
@@ -348,7 +375,7 @@ def test_a_suspect_entity_may_be_tried_when_the_newest_that_is_known_is_an_answe
 
 
 def test_any_event_but_a_success_completes_no_return():
-    half = after(Event.PROBED_BESIDE, Event.PROBED_BESIDE, begin=HALF)
+    half = after(FailoverEvent.PROBED_BESIDE, FailoverEvent.PROBED_BESIDE, begin=HALF)
 
-    assert after(Event.SUSPECTED, begin=half).state is State.HALF_OPEN
-    assert after(Event.REFUSED, begin=half).state is State.HALF_OPEN
+    assert after(FailoverEvent.SUSPECTED, begin=half).state is State.HALF_OPEN
+    assert after(FailoverEvent.REFUSED, begin=half).state is State.HALF_OPEN

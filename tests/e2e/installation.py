@@ -18,7 +18,7 @@ from gateway.brokers.servicebus.broker import (
     ServiceBusRestOptions,
     open_namespace,
 )
-from gateway.checker.operations import Completed, Delivered, Place, Record, fingerprint
+from gateway.checker.operations import Completed, CopyPlace, Delivered, Record, fingerprint
 from gateway.checker.verdict import Rules, Verdict, judge
 from gateway.demo.audit import AuditedNamespace, audit, pending
 from gateway.demo.traffic import Traffic
@@ -294,14 +294,14 @@ class Installation:
                     AuditedNamespace(
                         broker=primary,
                         name="primary",
-                        place=Place.PRIMARY,
-                        dead_letters=Place.PRIMARY_DEAD_LETTER,
+                        place=CopyPlace.PRIMARY,
+                        dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
                     ),
                     AuditedNamespace(
                         broker=secondary,
                         name="secondary",
-                        place=Place.BACKLOG,
-                        dead_letters=Place.BACKLOG_DEAD_LETTER,
+                        place=CopyPlace.BACKLOG,
+                        dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
                     ),
                 ]
             )

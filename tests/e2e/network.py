@@ -18,10 +18,10 @@ from gateway.brokers.servicebus.broker import (
 from gateway.capabilities import send_accepted_by
 from gateway.checker.operations import (
     Acked,
+    CopyPlace,
     Failed,
     Found,
     Invoked,
-    Place,
     Record,
     Unknown,
     fingerprint,
@@ -165,18 +165,18 @@ class Network:
                 AuditedNamespace(
                     broker=self.behind[0],
                     name="primary",
-                    place=Place.PRIMARY,
-                    dead_letters=Place.PRIMARY_DEAD_LETTER,
+                    place=CopyPlace.PRIMARY,
+                    dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
                 ),
                 AuditedNamespace(
                     broker=self.behind[1],
                     name="secondary",
-                    place=Place.BACKLOG,
-                    dead_letters=Place.BACKLOG_DEAD_LETTER,
+                    place=CopyPlace.BACKLOG,
+                    dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
                 ),
             ]
         )
-        copies = sum(isinstance(f, Found) and f.place is Place.PRIMARY for f in found)
+        copies = sum(isinstance(f, Found) and f.place is CopyPlace.PRIMARY for f in found)
         return judge([*self.records, *found], Rules(spare_duplicates=spare_duplicates)), copies
 
 

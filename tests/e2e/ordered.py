@@ -10,7 +10,7 @@ import trio
 
 from gateway.capabilities import Peeks
 from gateway.changes import Changes
-from gateway.checker.operations import Acked, Found, Invoked, Place, Record, Unknown
+from gateway.checker.operations import Acked, CopyPlace, Found, Invoked, Record, Unknown
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Delivery
@@ -89,7 +89,7 @@ class History:
             self.records.append(
                 Found(
                     at=trio.current_time(),
-                    place=Place.PRIMARY,
+                    place=CopyPlace.PRIMARY,
                     queue=ORDERS.key,
                     message_id=bytes(each.message.body).decode(),
                     copy=str(each.sequence_number),

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.checker.operations import Completed, Delivered, Place, Record, fingerprint
+from gateway.checker.operations import Completed, CopyPlace, Delivered, Record, fingerprint
 from gateway.checker.verdict import Rules, Verdict, judge
 from gateway.demo.audit import AuditedNamespace, audit
 from gateway.domain.entity import EntityPath
@@ -225,14 +225,14 @@ async def judged(
         AuditedNamespace(
             broker=primary,
             name="primary",
-            place=Place.PRIMARY,
-            dead_letters=Place.PRIMARY_DEAD_LETTER,
+            place=CopyPlace.PRIMARY,
+            dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
         ),
         AuditedNamespace(
             broker=secondary,
             name="secondary",
-            place=Place.BACKLOG,
-            dead_letters=Place.BACKLOG_DEAD_LETTER,
+            place=CopyPlace.BACKLOG,
+            dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
         ),
     ]
     records = [*installation.senders.records, *installation.received, *await audit(namespaces)]

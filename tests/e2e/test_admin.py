@@ -11,7 +11,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.extensions.announcements.wire import OPEN, parse_announcement
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.net.http.event_stream import EventStream, open_events
 from gateway.wire.http.messages import Request
 from gateway.wire.servicebus.sas import sign_sas
@@ -31,7 +31,7 @@ async def gateway(gateways: Gateways) -> GatewayProcess:
 
 @asynccontextmanager
 async def announced(gateway: GatewayProcess) -> AsyncIterator[EventStream]:
-    place = Place(host="127.0.0.1", port=gateway.ports[1])
+    place = ServerAddress(host="127.0.0.1", port=gateway.ports[1])
     request = Request(method="GET", target="/triggers?queues=orders")
     with trio.fail_after(60):
         async with open_events(place, request, connect_timeout=30, silence=30) as events:

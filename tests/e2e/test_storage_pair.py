@@ -13,7 +13,7 @@ import attrs
 import pytest
 import trio
 
-from gateway.checker.operations import Acked, Delivered, Invoked, Place, Record
+from gateway.checker.operations import Acked, CopyPlace, Delivered, Invoked, Record
 from gateway.checker.verdict import Rules, Verdict, judge
 from gateway.demo.audit import AuditedNamespace, audit, pending
 from tests.brokers.storage_queue.azurites import client, url_of
@@ -131,14 +131,14 @@ async def judged(servers: Servers, sent: list[str], got: dict[str, str], extra: 
                 AuditedNamespace(
                     broker=north,
                     name="north",
-                    place=Place.PRIMARY,
-                    dead_letters=Place.PRIMARY_DEAD_LETTER,
+                    place=CopyPlace.PRIMARY,
+                    dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
                 ),
                 AuditedNamespace(
                     broker=south,
                     name="south",
-                    place=Place.BACKLOG,
-                    dead_letters=Place.BACKLOG_DEAD_LETTER,
+                    place=CopyPlace.BACKLOG,
+                    dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
                 ),
             ]
         )

@@ -29,7 +29,7 @@ from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.web_guard import Frontend, Guarded, WebGuard
 from gateway.net.certificates import client_certificate
 from gateway.net.certs import write_certificates
-from gateway.net.dialing import Place, dial
+from gateway.net.dialing import ServerAddress, dial
 from gateway.net.http.client import HttpClient
 from gateway.net.http.server import HttpServer
 from gateway.net.listeners import ConnectionHandler, Listener
@@ -207,7 +207,7 @@ async def test_amqp_takes_it_with_external(name: str, may: bool, tmp_path: Path)
             broker=site.broker, leases=site.leases, authorizer=site.authorizer, wall_clock=now
         )
         port = await site.listen(frontend.serve_connection)
-        place = Place(host="localhost", port=port, tls=client_context(site.tls()))
+        place = ServerAddress(host="localhost", port=port, tls=client_context(site.tls()))
 
         async def open_sdk(credentials: Credentials) -> Sdk:
             sdk = Sdk.on(await dial(place), credentials)

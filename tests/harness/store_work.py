@@ -30,10 +30,10 @@ from gateway.store.embedded.committer import Committer
 from gateway.store.embedded.files import Disk, StoreError
 from gateway.store.embedded.store import Store
 from gateway.store.engine.content_needs import Packing
-from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.namespace import Namespace
 from gateway.store.engine.queue import Queue
-from gateway.store.engine.records import Incoming, Place, State
+from gateway.store.engine.records import Incoming, MessageNumbers, State
 from gateway.store.local.step import Step
 
 NAMES: Final = ("plain", "other", "sessions", "unique")
@@ -166,7 +166,7 @@ class Work:
     worlds: list[World] = attrs.field(factory=lambda: [{}])
     _clock: Now = attrs.field(factory=lambda: Now(_BEGIN, 1.0))
     _made: int = 0
-    _held: list[tuple[str, Taken]] = attrs.field(factory=list)
+    _held: list[tuple[str, TakenRow]] = attrs.field(factory=list)
     _numbers: list[tuple[str, State, int, bytes]] = attrs.field(factory=list)
 
     def go_on_with(self, committer: Committer, world: World) -> None:
@@ -244,7 +244,7 @@ class Work:
         incoming = [self._incoming(name, due) for _ in range(self._rng.randint(1, 4))]
         state = State.ACTIVE if due is None else State.SCHEDULED
 
-        def sent(kept: Kept, places: list[Place]) -> None:
+        def sent(kept: Kept, places: list[MessageNumbers]) -> None:
             for (_, number), message in zip(places, incoming, strict=True):
                 if name == "unique":
                     if message.message_id in kept.seen:
@@ -273,7 +273,7 @@ class Work:
         state, limit = self._rng.choice(_LIVE), self._rng.randint(1, 4)
         mode = self._rng.choice([ReceiveMode.PEEK_LOCK, *ReceiveMode])
 
-        def taken(kept: Kept, found: list[Taken]) -> None:
+        def taken(kept: Kept, found: list[TakenRow]) -> None:
             for each in found:
                 if kept.messages[each.row.content][0] is not state:
                     raise AssertionError(f"{name}: {each.row}")
@@ -328,7 +328,7 @@ class Work:
         """Accept one, complete its oldest message, set its state, let it go."""
         session, state = f"s{self._rng.randrange(4)}", self._rng.randbytes(100)
 
-        def work(queue: Queue, now: Now) -> list[Taken]:
+        def work(queue: Queue, now: Now) -> list[TakenRow]:
             rules = queue.sessions
             accepted = rules.accept(session, now)
             if accepted is None:
@@ -340,7 +340,7 @@ class Work:
             rules.release(accepted.holder, now)
             return found
 
-        def served(kept: Kept, found: list[Taken]) -> None:
+        def served(kept: Kept, found: list[TakenRow]) -> None:
             for each in found:
                 del kept.messages[each.row.content]
             kept.sessions[session] = state

@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 
-from gateway.listening.locks import Locks
+from gateway.listening.locks import LockRenewals
 from tests.listening.harness import virtual_time
 
 pytestmark = virtual_time
@@ -32,7 +32,7 @@ class Paper:
 
 async def test_each_lock_is_renewed_when_it_is_due(nursery):
     began = trio.current_time()
-    locks = Locks()
+    locks = LockRenewals()
     await nursery.start(locks.run)
     late, soon = Paper(began + 9.0), Paper(began + 4.0)
     locks.watch(late)
@@ -45,7 +45,7 @@ async def test_each_lock_is_renewed_when_it_is_due(nursery):
 
 
 async def test_a_forgotten_lock_is_never_renewed_again(nursery):
-    locks = Locks()
+    locks = LockRenewals()
     await nursery.start(locks.run)
     resting, busy = Paper(trio.current_time() + 5.0), Paper(trio.current_time(), takes=3.0)
     locks.watch(resting)
@@ -59,7 +59,7 @@ async def test_a_forgotten_lock_is_never_renewed_again(nursery):
 
 
 async def test_a_renewal_that_hangs_holds_up_no_other(nursery):
-    locks = Locks()
+    locks = LockRenewals()
     await nursery.start(locks.run)
     hangs, well = Paper(trio.current_time(), takes=inf), Paper(trio.current_time())
     locks.watch(hangs)
@@ -72,7 +72,7 @@ async def test_a_renewal_that_hangs_holds_up_no_other(nursery):
 @pytest.mark.parametrize("holds", [0.0, 0.1, 0.5, 0.6])
 async def test_a_lock_is_renewed_with_pauses_however_short_it_is(nursery, holds):
     began = trio.current_time()
-    locks = Locks()
+    locks = LockRenewals()
     await nursery.start(locks.run)
     short = Paper(began, holds=holds)
     locks.watch(short)

@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from gateway.checker.history import Attempted, DeadLettered, End, Settled, Way
-from gateway.checker.operations import Acked, Delivered, Failed, Found, Invoked, Place, Unknown
+from gateway.checker.operations import Acked, CopyPlace, Delivered, Failed, Found, Invoked, Unknown
 from gateway.checker.verdict import EXPIRED
 from tests.model.traces import deviations, followed
 from tests.simulation.bugs import bug_named
@@ -21,7 +21,7 @@ UNKNOWN = Unknown(at=1, message_id="1")
 CAME = Delivered(at=2, message_id="1", entity="orders", fingerprint="f", copy="1")
 MORTAL = attrs.evolve(SENT, expires=9)
 DEAD_LETTERED = DeadLettered(at=9, process="syphon", message_id="1", began=9)
-DEAD = Found(at=9, place=Place.BACKLOG_DEAD_LETTER, queue="b", message_id="1", reason=EXPIRED)
+DEAD = Found(at=9, place=CopyPlace.BACKLOG_DEAD_LETTER, queue="b", message_id="1", reason=EXPIRED)
 SETTLED = Settled(at=2, process="syphon", queue="b", copy="1", message_id="1")
 
 
@@ -80,7 +80,7 @@ NO_WAYS = {
         SENT,
         STORED,
         ACKED,
-        Found(at=9, place=Place.BACKLOG, queue="b", message_id="1"),
+        Found(at=9, place=CopyPlace.BACKLOG, queue="b", message_id="1"),
     ],
 }
 

@@ -19,11 +19,11 @@ import attrs
 from gateway.checker.history import Attempted, DeadLettered, End, Settled, Way
 from gateway.checker.operations import (
     Acked,
+    CopyPlace,
     Delivered,
     Failed,
     Found,
     Invoked,
-    Place,
     Record,
     Unknown,
 )
@@ -120,12 +120,12 @@ def _may_end(message: Message, *, came: bool, mortal: bool) -> bool:
 
 
 def _is_dead(found: Found) -> bool:
-    return found.place is Place.BACKLOG_DEAD_LETTER and found.reason == EXPIRED
+    return found.place is CopyPlace.BACKLOG_DEAD_LETTER and found.reason == EXPIRED
 
 
 def _shows_a_copy(record: Record) -> bool:
     return isinstance(record, Delivered) or (
-        isinstance(record, Found) and record.place is Place.PRIMARY
+        isinstance(record, Found) and record.place is CopyPlace.PRIMARY
     )
 
 

@@ -8,14 +8,14 @@ import pytest
 import trio
 
 from gateway.domain.errors import Unavailable
-from gateway.net.dialing import Place, dial
+from gateway.net.dialing import ServerAddress, dial
 from gateway.net.direct import socket_of
 
 
 @pytest.mark.parametrize("host", [f"{'a' * 70}.example", "a..b", "\N{SNOWMAN}.example"], ids=ascii)
 async def test_a_name_that_no_host_can_have_is_an_outage(host):
     with pytest.raises(Unavailable, match="invalid host name"):
-        await dial(Place(host=host, port=1))
+        await dial(ServerAddress(host=host, port=1))
 
 
 class Names(trio.abc.HostnameResolver):
@@ -38,7 +38,7 @@ async def test_a_name_is_looked_up_for_each_connection():
     [first] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = first.socket.getsockname()[1]
     [second] = await trio.open_tcp_listeners(port, host="127.0.0.2")
-    place = Place(host="primary.test", port=port)
+    place = ServerAddress(host="primary.test", port=port)
 
     reached = []
     for names.address in ("127.0.0.1", "127.0.0.2"):
@@ -66,7 +66,7 @@ async def test_without_a_thread_to_look_a_name_up_the_server_is_unavailable():
     trio.socket.set_custom_hostname_resolver(NoThread())
 
     with pytest.raises(Unavailable, match=r"primary\.test:1: can't start new thread"):
-        await dial(Place(host="primary.test", port=1))
+        await dial(ServerAddress(host="primary.test", port=1))
 
 
 async def test_a_reason_names_its_cause_and_the_address_once():
@@ -83,15 +83,15 @@ async def test_a_reason_names_its_cause_and_the_address_once():
         port = listener.socket.getsockname()[1]
         tls = ssl.create_default_context()
         for place in (
-            Place(host="127.0.0.1", port=port, tls=tls),
-            Place(host="no-such-host.invalid", port=1),
+            ServerAddress(host="127.0.0.1", port=port, tls=tls),
+            ServerAddress(host="no-such-host.invalid", port=1),
         ):
             with pytest.raises(Unavailable) as caught:
                 await dial(place)
             found.append(str(caught.value))
         nursery.cancel_scope.cancel()
     with pytest.raises(Unavailable) as caught:
-        await dial(Place(host="127.0.0.1", port=1))
+        await dial(ServerAddress(host="127.0.0.1", port=1))
 
     assert str(caught.value) == "127.0.0.1:1: Connection refused"
     assert found[0] == f"127.0.0.1:{port}: TLS: wrong version number"

@@ -8,22 +8,22 @@ import pytest
 import trio
 
 from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.net.hosts import Hosts
 
-A, B, C = (Place(host=name, port=5672) for name in "abc")
+A, B, C = (ServerAddress(host=name, port=5672) for name in "abc")
 
 
 @attrs.define
 class Cluster:
     """A use of hosts that notes which one was tried, when, and for how long it may take."""
 
-    errors: dict[Place, BrokerError] = attrs.field(factory=dict)
-    frozen: Sequence[Place] = ()
-    tried: list[Place] = attrs.field(factory=list)
+    errors: dict[ServerAddress, BrokerError] = attrs.field(factory=dict)
+    frozen: Sequence[ServerAddress] = ()
+    tried: list[ServerAddress] = attrs.field(factory=list)
     shares: list[float] = attrs.field(factory=list)
 
-    async def use(self, place: Place, seconds: float) -> str:
+    async def use(self, place: ServerAddress, seconds: float) -> str:
         self.tried.append(place)
         self.shares.append(seconds)
         if place in self.frozen:
@@ -35,11 +35,11 @@ class Cluster:
         return place.host
 
 
-def hosts(*places: Place, seed: int = 0) -> Hosts:
+def hosts(*places: ServerAddress, seed: int = 0) -> Hosts:
     return Hosts(places=places or (A, B, C), rng=random.Random(seed))
 
 
-def refused(place: Place) -> Unavailable:
+def refused(place: ServerAddress) -> Unavailable:
     return Unavailable(f"{place}: refused")
 
 

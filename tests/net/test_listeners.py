@@ -14,7 +14,7 @@ import trio.testing
 from gateway.net.listeners import (
     CannotListen,
     Listener,
-    ListenerOptions,
+    PortOptions,
     open_listener,
     peer_address,
 )
@@ -155,7 +155,7 @@ async def test_surplus_clients_wait_in_the_kernel(nursery):
         await stream.send_all(b"done")
         running -= 1
 
-    listener = await start(nursery, handler, options=ListenerOptions(max_connections=2))
+    listener = await start(nursery, handler, options=PortOptions(max_connections=2))
     answers = []
 
     async def client():
@@ -198,7 +198,7 @@ async def test_clients_that_come_together_are_accepted_together(nursery, shares,
 
 async def test_one_peer_can_not_take_all_connections(nursery):
     lost = []
-    options = ListenerOptions(max_connections_per_peer=1)
+    options = PortOptions(max_connections_per_peer=1)
     listener = await start(nursery, known_echo, options=options, on_lost=ends_in(lost))
 
     async with await trio.open_tcp_stream("127.0.0.1", listener.port) as first:
@@ -235,7 +235,7 @@ async def test_the_longest_idle_connection_that_authorized_nothing_gives_way(
     limit, connect, nursery
 ):
     lost = []
-    listener = await start(nursery, echo, options=ListenerOptions(**limit), on_lost=ends_in(lost))
+    listener = await start(nursery, echo, options=PortOptions(**limit), on_lost=ends_in(lost))
     silent = [await connect(listener) for _ in range(2)]
     if "max_connections" in limit:
         silent.append(await connect(listener))
@@ -260,7 +260,7 @@ async def test_a_connection_that_authorized_something_gives_way_to_nobody(connec
         await stream.send_all(b"fine")
         await echo(stream)
 
-    listener = await start(nursery, handler, options=ListenerOptions(max_connections=2))
+    listener = await start(nursery, handler, options=PortOptions(max_connections=2))
     known, silent = await connect(listener), await connect(listener)
     await known.send_all(b"key")
     await known.receive_some()
@@ -274,7 +274,7 @@ async def test_a_connection_that_authorized_something_gives_way_to_nobody(connec
 
 async def test_a_connection_that_authorizes_nothing_has_little_time(connect, nursery):
     lost = []
-    options = ListenerOptions(first_timeout=0.05)
+    options = PortOptions(first_timeout=0.05)
     listener = await start(nursery, echo, options=options, on_lost=ends_in(lost))
     knowing = await start(nursery, known_echo, options=options)
     known, silent = await connect(knowing), await connect(listener)
@@ -299,7 +299,7 @@ async def test_a_crash_is_reported_and_harms_nobody_else(nursery):
         nursery,
         handler,
         on_crash=ends_in(crashes),
-        options=ListenerOptions(max_connections=1),  # the slot comes back too
+        options=PortOptions(max_connections=1),  # the slot comes back too
     )
 
     assert [await ask(listener, data) for data in (b"good", b"bad", b"good")] == [
@@ -370,7 +370,7 @@ async def test_a_silent_client_can_not_hold_a_slot_by_its_handshake(nursery, cer
         TlsOptions(certificate=certificates / "server.pem", key=certificates / "server.key")
     )
     lost = []
-    options = ListenerOptions(handshake_timeout=0.05)
+    options = PortOptions(handshake_timeout=0.05)
     listener = await start(nursery, echo, tls=tls, options=options, on_lost=ends_in(lost))
 
     async with await trio.open_tcp_stream("127.0.0.1", listener.port) as stream:

@@ -14,8 +14,8 @@ from trio.testing import memory_stream_pair
 
 from gateway.domain.errors import Untrusted
 from gateway.net.amqp.client import AmqpClient
-from gateway.net.dialing import Place, dial
-from gateway.net.rabbitmq.connection import Target, connect
+from gateway.net.dialing import ServerAddress, dial
+from gateway.net.rabbitmq.connection import BrokerLogin, connect
 from gateway.net.tls import (
     ClientTlsOptions,
     FileContext,
@@ -388,7 +388,7 @@ def test_a_file_without_a_revocation_list_is_refused(authority: Authority) -> No
 @pytest.fixture
 async def strict(
     authority: Authority, nursery: trio.Nursery, tcp_server: Callable[..., Awaitable[int]]
-) -> Place:
+) -> ServerAddress:
     """A server that wants certificates of clients, and a client with one that it doesn't trust."""
     context = serving(authority.issue("server"), client_ca=authority.file)
 
@@ -399,10 +399,10 @@ async def strict(
 
     stranger = Authority(authority.folder / "other", "other").issue("stranger")
     tls = trusting(authority, stranger)
-    return Place(host="localhost", port=await tcp_server(serve), tls=tls)
+    return ServerAddress(host="localhost", port=await tcp_server(serve), tls=tls)
 
 
-def names_the_stranger(error: Untrusted, place: Place) -> bool:
+def names_the_stranger(error: Untrusted, place: ServerAddress) -> bool:
     assert isinstance(place.tls, FileContext)
     assert isinstance(place.tls.made_of, ClientTlsOptions)
     text = "the server refuses the client certificate (CN=stranger, serial "
@@ -411,7 +411,7 @@ def names_the_stranger(error: Untrusted, place: Place) -> bool:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_refused_client_certificate_is_no_outage_over_amqp(
-    strict: Place, nursery: trio.Nursery, version: ssl.TLSVersion
+    strict: ServerAddress, nursery: trio.Nursery, version: ssl.TLSVersion
 ) -> None:
     assert strict.tls is not None
     strict.tls.maximum_version = version
@@ -436,12 +436,12 @@ async def test_a_refused_client_certificate_is_no_outage_over_amqp(
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_refused_client_certificate_is_no_outage_over_amqp_0_9_1(
-    strict: Place, nursery: trio.Nursery, version: ssl.TLSVersion
+    strict: ServerAddress, nursery: trio.Nursery, version: ssl.TLSVersion
 ) -> None:
     assert strict.tls is not None
     strict.tls.maximum_version = version
     login = Login(user="guest", password="guest", vhost="/", heartbeat=5)
-    target = Target(place=strict, login=login, connect_timeout=30.0)
+    target = BrokerLogin(place=strict, login=login, connect_timeout=30.0)
 
     with pytest.raises(Untrusted) as caught:
         await connect(target, nursery)

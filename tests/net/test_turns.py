@@ -15,7 +15,7 @@ from gateway.net.turns import (
     SOON,
     Contention,
     Line,
-    Turn,
+    RequestTurn,
 )
 
 SHARE = 4
@@ -27,7 +27,7 @@ class Client:
     def __init__(self, contention: Contention, name: str) -> None:
         self.ends = 0  # how often all its requests had ended
         self.line = Line(contention, name, self._note_end)
-        self.turns: list[Turn] = []
+        self.turns: list[RequestTurn] = []
 
     def _note_end(self) -> None:
         self.ends += 1

@@ -2,7 +2,7 @@
 
 import trio
 
-from gateway.net.watch import WATCH_AFTER, Watch
+from gateway.net.watch import WATCH_AFTER, RequestWatch
 
 
 class Looks:
@@ -21,7 +21,7 @@ class Looks:
 
 async def test_an_answer_that_comes_soon_is_not_watched(nursery, autojump_clock):
     looks = Looks()
-    watch = Watch(looks.look)
+    watch = RequestWatch(looks.look)
 
     for _ in range(3):
         watch.begin(nursery)
@@ -34,7 +34,7 @@ async def test_an_answer_that_comes_soon_is_not_watched(nursery, autojump_clock)
 
 async def test_each_request_that_takes_long_is_watched_to_its_end(nursery, autojump_clock):
     looks = Looks()
-    watch = Watch(looks.look)
+    watch = RequestWatch(looks.look)
 
     for number in range(1, 4):
         watch.begin(nursery)
@@ -46,7 +46,7 @@ async def test_each_request_that_takes_long_is_watched_to_its_end(nursery, autoj
 
 async def test_an_answer_in_the_moment_when_looking_begins_is_not_watched(nursery, autojump_clock):
     looks = Looks()
-    watch = Watch(looks.look)
+    watch = RequestWatch(looks.look)
 
     for _ in range(3):
         watch.begin(nursery)

@@ -9,18 +9,18 @@ import trio
 from gateway.brokers.amqp.broker import AmqpBroker
 from gateway.brokers.amqp.cbs import Signer
 from gateway.brokers.amqp.options import LinkOptions
-from gateway.brokers.amqp.peer import Access
+from gateway.brokers.amqp.peer import NamespaceAccess
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.net.dialing import FAILURES, Place, failure_of
+from gateway.net.dialing import FAILURES, ServerAddress, failure_of
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.sasl import Credentials
 from tests.simulation.access import HOST, POLICY, TOKENS_LIFE
 from tests.simulation.network import Network, Serve
 
-PLACE: Final = Place(host=HOST, port=5672)
+PLACE: Final = ServerAddress(host=HOST, port=5672)
 # Seconds: longer than the adapter's default, as heartbeats on virtual time cost real time.
 IDLE_TIMEOUT: Final = 240.0
 
@@ -43,7 +43,7 @@ def serving(
 def adapter(network: Network, clock: WallClock, rng: random.Random) -> AmqpBroker:
     """A client's, which speaks as to Service Bus: with tokens and batches."""
 
-    async def dial(place: Place) -> trio.abc.Stream:
+    async def dial(place: ServerAddress) -> trio.abc.Stream:
         try:
             return await network.connect()
         except FAILURES as error:
@@ -52,7 +52,7 @@ def adapter(network: Network, clock: WallClock, rng: random.Random) -> AmqpBroke
     signer = Signer(
         host=HOST, key_name=POLICY.name, key=POLICY.keys[0], lifetime=TOKENS_LIFE, clock=clock
     )
-    access = Access(
+    access = NamespaceAccess(
         places=[PLACE],
         credentials=Credentials(mechanism="ANONYMOUS"),
         tokens=signer,

@@ -5,15 +5,15 @@ from typing import Final
 
 import trio
 
-from gateway.checker.operations import AuditBegan, Found, Place, QueueRead, Record, fingerprint
+from gateway.checker.operations import AuditBegan, CopyPlace, Found, QueueRead, Record, fingerprint
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import DEAD_LETTER_REASON
 from gateway.store.local.broker import LocalBroker
 from tests.simulation.names import Names
 
 PLACES: Final = {
-    "primary": (Place.PRIMARY, Place.PRIMARY_DEAD_LETTER),
-    "secondary": (Place.BACKLOG, Place.BACKLOG_DEAD_LETTER),
+    "primary": (CopyPlace.PRIMARY, CopyPlace.PRIMARY_DEAD_LETTER),
+    "secondary": (CopyPlace.BACKLOG, CopyPlace.BACKLOG_DEAD_LETTER),
 }
 MOST: Final = 10_000  # messages of one queue
 
@@ -28,7 +28,7 @@ async def left(store: LocalBroker) -> int:
 async def audit(stores: Mapping[str, LocalBroker], records: list[Record], names: Names) -> None:
     """Append what is there now, queue by queue."""
     await trio.lowlevel.checkpoint()
-    plan: list[tuple[LocalBroker, EntityPath, Place]] = []
+    plan: list[tuple[LocalBroker, EntityPath, CopyPlace]] = []
     for name, (live, dead) in PLACES.items():
         for info in await stores[name].list_queues():
             plan += [(stores[name], info.path, live), (stores[name], info.path.dead_letter, dead)]
@@ -38,12 +38,14 @@ async def audit(stores: Mapping[str, LocalBroker], records: list[Record], names:
         records.extend(await _read(store, path, place, names))
 
 
-async def _read(store: LocalBroker, path: EntityPath, place: Place, names: Names) -> list[Record]:
+async def _read(
+    store: LocalBroker, path: EntityPath, place: CopyPlace, names: Names
+) -> list[Record]:
     now = trio.current_time()
     found: list[Record] = []
     for delivery in await store.peek(path, limit=MOST):
         message = delivery.message
-        whole = fingerprint(names.read(message)) if place is Place.PRIMARY else None
+        whole = fingerprint(names.read(message)) if place is CopyPlace.PRIMARY else None
         found.append(
             Found(
                 at=now,

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from gateway.checker.judgements import Invariant, Validity
-from gateway.checker.operations import Found, Place, Record
+from gateway.checker.operations import CopyPlace, Found, Record
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.identity import fingerprint
@@ -84,6 +84,6 @@ def first_given_away(seeds: Iterable[int], folder: Path) -> int | None:
 
 def _is_foreign_backlog(record: Record) -> bool:
     """True if the audit found a message of the other pair in the backlog, where it belongs."""
-    if not isinstance(record, Found) or record.place is not Place.BACKLOG:
+    if not isinstance(record, Found) or record.place is not CopyPlace.BACKLOG:
         return False
     return record.message_id.startswith(_PREFIX)

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from gateway.checker.history import Run
-from gateway.checker.operations import Acked, Failed, Found, Invoked, Place, Record, Unknown
+from gateway.checker.operations import Acked, CopyPlace, Failed, Found, Invoked, Record, Unknown
 from gateway.checker.order import order_kept
 from gateway.deadlines import answered_within
 from gateway.domain import backlog
@@ -419,7 +419,7 @@ class Orderers:
             self.records.append(
                 Found(
                     at=trio.current_time(),
-                    place=Place.PRIMARY,
+                    place=CopyPlace.PRIMARY,
                     queue=ORDERS.key,
                     message_id=str(delivery.message.message_id),
                     copy=str(delivery.sequence_number),

@@ -18,6 +18,7 @@ from gateway.checker.history import (
     EntityStateMoved,
     FaultBegan,
     FaultEnded,
+    FaultTarget,
     Healed,
     Killed,
     Paused,
@@ -25,7 +26,6 @@ from gateway.checker.history import (
     Sampled,
     Settled,
     Swallowed,
-    Target,
     Unconfirmed,
     Way,
 )
@@ -49,11 +49,11 @@ GATEWAY: Final = "gateway"
 JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
 LOCK: Final = backlog.LOCK.total_seconds()
 TARGETS: Final = {
-    "primary": Target.PRIMARY,
-    "secondary": Target.SECONDARY,
-    "gateway": Target.GATEWAY,
-    "syphon": Target.SYPHON,
-    "pause": Target.HOST,
+    "primary": FaultTarget.PRIMARY,
+    "secondary": FaultTarget.SECONDARY,
+    "gateway": FaultTarget.GATEWAY,
+    "syphon": FaultTarget.SYPHON,
+    "pause": FaultTarget.HOST,
 }
 ASKS: Final = frozenset({Operation.RECEIVE, Operation.PROBE, Operation.MANAGE})
 
@@ -118,7 +118,7 @@ class Recorder:
         """Something goes down; return what `note_return` wants to hear."""
         now, fault, target = trio.current_time(), self._next_fault(), TARGETS[crash.what]
         self.records.append(FaultBegan(at=now, fault=fault, kind="down", target=target))
-        if target is Target.GATEWAY:
+        if target is FaultTarget.GATEWAY:
             self.records.append(Killed(at=now, process=GATEWAY))
         return fault
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import attrs
 import trio
 
-from gateway.brokers.servicebus.peer import RestPeer, Tokens
+from gateway.brokers.servicebus.peer import EntityTokens, RestPeer
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import AcceptedBy, Message
 from gateway.frontends.auth import Authorizer
@@ -17,7 +17,7 @@ from gateway.frontends.servicebus.rest import ServiceBusRestFrontend, is_long_po
 from gateway.net.http.client import HttpClient
 from gateway.net.http.server import HttpServer
 from gateway.ports import Broker, WallClock
-from gateway.wire.servicebus.operations import Accepted, Form, SendMessages
+from gateway.wire.servicebus.operations import Form, SendAccepted, SendMessages
 from tests.simulation.access import HOST, POLICY, TOKENS_LIFE
 from tests.simulation.network import Network, Serve
 
@@ -53,7 +53,7 @@ class RestClient:
     @classmethod
     def over(cls, network: Network, clock: WallClock) -> "RestClient":
         http = HttpClient(HOST, 80, connect=network.connect)
-        tokens = Tokens(
+        tokens = EntityTokens(
             origin=f"http://{HOST}:80",
             key_name=POLICY.name,
             key=POLICY.keys[0],
@@ -72,5 +72,5 @@ class RestClient:
         """As `Client.send`."""
         sent = SendMessages(entity=entity, messages=tuple(messages), form=Form.AMQP)
         answer = await self._peer.run(sent)
-        assert isinstance(answer, Accepted), answer
+        assert isinstance(answer, SendAccepted), answer
         return answer.accepted_by

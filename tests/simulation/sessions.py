@@ -27,7 +27,7 @@ import trio
 
 from gateway.brokers.amqp.cbs import Signer
 from gateway.brokers.amqp.options import ServiceBusOptions
-from gateway.brokers.amqp.peer import Access
+from gateway.brokers.amqp.peer import NamespaceAccess
 from gateway.brokers.amqp.servicebus import ServiceBusBroker
 from gateway.brokers.meter import Meter
 from gateway.brokers.servicebus.peer import RestPeer
@@ -36,7 +36,7 @@ from gateway.domain.message import Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.net.http.client import HttpClient
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
@@ -396,7 +396,7 @@ class World:
 async def adapter_on(network: Network, rng: random.Random) -> AsyncIterator[ServiceBusBroker]:
     """The adapter of a gateway for the endpoint on that network."""
 
-    async def dial(place: Place) -> trio.abc.Stream:
+    async def dial(place: ServerAddress) -> trio.abc.Stream:
         return LateStream(await network.connect(), rng)
 
     signer = Signer(
@@ -405,8 +405,8 @@ async def adapter_on(network: Network, rng: random.Random) -> AsyncIterator[Serv
     options = ServiceBusOptions(key=KEY)
     web = HttpClient("localhost", 1)
     adapter = ServiceBusBroker(
-        access=Access(
-            places=[Place(host="localhost", port=5672)],
+        access=NamespaceAccess(
+            places=[ServerAddress(host="localhost", port=5672)],
             credentials=Credentials(mechanism="ANONYMOUS"),
             tokens=signer,
             dial=dial,

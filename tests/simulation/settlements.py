@@ -26,7 +26,7 @@ import attrs
 import trio
 
 from gateway.brokers.servicebus.broker import ServiceBusRestBroker, ServiceBusRestOptions
-from gateway.brokers.servicebus.peer import Tokens
+from gateway.brokers.servicebus.peer import EntityTokens
 from gateway.config.kinds import Adapter
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Outcome
@@ -346,7 +346,7 @@ class _SlowNetwork:
 def rest_adapter(network: Any) -> ServiceBusRestBroker:
     """A client's, over Service Bus REST."""
     client, polls = (HttpClient(HOST, 80, connect=network.connect) for _ in range(2))
-    tokens = Tokens(
+    tokens = EntityTokens(
         origin=f"http://{HOST}:80",
         key_name=POLICY.name,
         key=POLICY.keys[0],

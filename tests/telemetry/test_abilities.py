@@ -20,7 +20,7 @@ from gateway.domain.errors import (
     Unreachable,
 )
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
-from gateway.domain.health.abilities import Answer
+from gateway.domain.health.abilities import AbilityState
 from gateway.domain.identity import Identity
 from gateway.domain.message import Complete, Message
 from gateway.offering import capabilities_of, offered, required
@@ -35,7 +35,7 @@ from tests.harness.watched import watched
 from tests.pairing.harness import Events
 
 ORDERS = EntityPath("orders")
-YES, NO, UNKNOWN = Answer.YES, Answer.NO, Answer.UNKNOWN
+YES, NO, UNKNOWN = AbilityState.YES, AbilityState.NO, AbilityState.UNKNOWN
 
 
 @attrs.frozen
@@ -44,7 +44,7 @@ class Stand:
     broker: Broker
     watch: AbilityWatch
 
-    def states(self) -> dict[str, Answer]:
+    def states(self) -> dict[str, AbilityState]:
         told = self.watch.tell().items()
         return {name: one.state for name, one in told if one.state is not UNKNOWN}
 
@@ -294,7 +294,7 @@ async def test_a_time_out_names_address_and_entity(stand: Stand, autojump_clock:
     ],
 )
 async def test_a_question_who_the_namespace_is_shows_whether_it_can_be_reached(
-    stand: Stand, autojump_clock: MockClock, error: BrokerError, states: dict[str, Answer]
+    stand: Stand, autojump_clock: MockClock, error: BrokerError, states: dict[str, AbilityState]
 ) -> None:
     class Nameless(FaultyBroker):
         async def identity(self) -> Identity:

@@ -32,7 +32,7 @@ from gateway.domain.status.process import Status
 from gateway.frontends.refusals import Refusals
 from gateway.telemetry.crowds import MOST_SUBJECTS
 from gateway.telemetry.metrics import exposition
-from gateway.telemetry.watch import Watch
+from gateway.telemetry.watch import GatewayWatch
 from tests.harness.clocks import VirtualClock
 from tests.harness.retained import entries
 from tests.telemetry.metrics import value
@@ -80,7 +80,7 @@ async def test_events_about_many_names_make_no_more_series_and_need_no_more_memo
     autojump_clock: trio.testing.MockClock,  # some figures are kept for each of the last seconds
 ) -> None:
     await trio.lowlevel.checkpoint()
-    watch = Watch(Silence(), VirtualClock())
+    watch = GatewayWatch(Silence(), VirtualClock())
     refusals = Refusals(Silence())
     refused = refusals.at("amqp")
 

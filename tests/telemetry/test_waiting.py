@@ -6,7 +6,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Diverted, Syphoned
 from gateway.domain.message import AcceptedBy
 from gateway.telemetry.waiting import LAG, CountingMoves, WaitingCounts
-from gateway.telemetry.watch import Watch
+from gateway.telemetry.watch import GatewayWatch
 from tests.harness.clocks import VirtualClock
 
 ORDERS, BILLS = EntityPath("orders"), EntityPath("Bills")
@@ -115,7 +115,7 @@ async def test_the_spool_is_no_part_of_the_backlog() -> None:
         def report(self, event: object) -> None:
             """Nothing to do."""
 
-    watch = Watch(Silent(), clock)
+    watch = GatewayWatch(Silent(), clock)
     moves = CountingMoves(watch, watch.waiting)
     for accepted_by in (AcceptedBy.BACKLOG, AcceptedBy.SPOOL):
         watch.report(Diverted(entity=ORDERS, accepted_by=accepted_by, queue=ORDERS, messages=5))

@@ -24,7 +24,7 @@ from gateway.domain.events.hedging import SentTwice
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status.pair import StateChangeCount
-from gateway.telemetry.watch import LONGEST_TEXT, MOST_DIVERTED, RED, Watch
+from gateway.telemetry.watch import LONGEST_TEXT, MOST_DIVERTED, RED, GatewayWatch
 from tests.harness.clocks import VirtualClock
 from tests.harness.retained import entries
 
@@ -46,15 +46,15 @@ def inner() -> Inner:
 
 
 @pytest.fixture
-def watch(inner: Inner) -> Watch:
-    return Watch(inner, VirtualClock())
+def watch(inner: Inner) -> GatewayWatch:
+    return GatewayWatch(inner, VirtualClock())
 
 
 def moved(messages: int) -> Syphoned:
     return Syphoned(entity=ORDERS, queue=ORDERS, messages=messages)
 
 
-async def test_every_event_is_counted_and_passed_on(watch: Watch, inner: Inner) -> None:
+async def test_every_event_is_counted_and_passed_on(watch: GatewayWatch, inner: Inner) -> None:
     pause = BusyPause(entity=ORDERS, seconds=10.0)
     for _ in range(3):
         watch.report(pause)
@@ -64,7 +64,9 @@ async def test_every_event_is_counted_and_passed_on(watch: Watch, inner: Inner) 
     assert inner.heard == [pause] * 3
 
 
-async def test_dead_lettered_messages_are_counted_by_known_reasons_and_others(watch: Watch) -> None:
+async def test_dead_lettered_messages_are_counted_by_known_reasons_and_others(
+    watch: GatewayWatch,
+) -> None:
     for reason in ("EnvelopeMalformed", "EnvelopeMalformed", "made up", "made up too"):
         watch.report(DeadLettered(queue=ORDERS, message_id="1", reason=reason, description=""))
 
@@ -72,7 +74,7 @@ async def test_dead_lettered_messages_are_counted_by_known_reasons_and_others(wa
 
 
 async def test_the_rate_is_that_of_the_last_ten_seconds(
-    watch: Watch, autojump_clock: MockClock
+    watch: GatewayWatch, autojump_clock: MockClock
 ) -> None:
     watch.report(moved(600))
     await trio.sleep(9)
@@ -82,7 +84,9 @@ async def test_the_rate_is_that_of_the_last_ten_seconds(
     assert (before, watch.rate(), watch.moved) == (60.0, 0.0, 600)
 
 
-async def test_much_movement_takes_no_memory(watch: Watch, autojump_clock: MockClock) -> None:
+async def test_much_movement_takes_no_memory(
+    watch: GatewayWatch, autojump_clock: MockClock
+) -> None:
     empty = entries(watch)
     for _ in range(10_000):
         watch.report(moved(1))
@@ -92,7 +96,9 @@ async def test_much_movement_takes_no_memory(watch: Watch, autojump_clock: MockC
     assert entries(watch) <= empty + 12
 
 
-async def test_an_error_is_red_for_ten_minutes(watch: Watch, autojump_clock: MockClock) -> None:
+async def test_an_error_is_red_for_ten_minutes(
+    watch: GatewayWatch, autojump_clock: MockClock
+) -> None:
     watch.report(STALLED)
     watch.report(STALLED)
     (alarm,) = watch.alarms()
@@ -103,14 +109,14 @@ async def test_an_error_is_red_for_ten_minutes(watch: Watch, autojump_clock: Moc
     assert watch.alarms() == []
 
 
-async def test_an_alarm_has_the_numbers_of_the_log(watch: Watch) -> None:
+async def test_an_alarm_has_the_numbers_of_the_log(watch: GatewayWatch) -> None:
     watch.report(SyphonStalled(pending=5, seconds=373.1015719920106))
     (alarm,) = watch.alarms()
 
     assert alarm.text == "pending 5, seconds 373.0"
 
 
-async def test_an_alarm_names_the_remedy_at_the_end_of_its_reason(watch: Watch) -> None:
+async def test_an_alarm_names_the_remedy_at_the_end_of_its_reason(watch: GatewayWatch) -> None:
     reason = (
         "the message was meant for another primary, with the fingerprint 1747f5f654e764da: the"
         " syphon of that pair moves it. If this primary has replaced that primary, start the syphon"
@@ -122,7 +128,7 @@ async def test_an_alarm_names_the_remedy_at_the_end_of_its_reason(watch: Watch) 
     assert alarm.text.endswith("`--adopt 1747f5f654e764da`")
 
 
-async def test_a_traceback_is_for_the_log_alone(watch: Watch) -> None:
+async def test_a_traceback_is_for_the_log_alone(watch: GatewayWatch) -> None:
     watch.report(ConnectionCrashed(peer="p" * 1000, traceback="secret"))
     (alarm,) = watch.alarms()
 
@@ -130,7 +136,9 @@ async def test_a_traceback_is_for_the_log_alone(watch: Watch) -> None:
     assert len(alarm.text) == LONGEST_TEXT
 
 
-async def test_the_end_of_an_outage_tells_what_happened_in_it(watch: Watch, inner: Inner) -> None:
+async def test_the_end_of_an_outage_tells_what_happened_in_it(
+    watch: GatewayWatch, inner: Inner
+) -> None:
     def changed(name: str, before: str) -> EntityStateChanged:
         return EntityStateChanged(
             entity=EntityPath(name), before=before, after="suspect", reason=""
@@ -182,7 +190,9 @@ async def test_the_end_of_an_outage_tells_what_happened_in_it(watch: Watch, inne
     assert watch.possibly_twice == {"producers": 8, "syphon": 2}
 
 
-async def test_connections_are_counted_by_the_protocol_of_their_endpoint(watch: Watch) -> None:
+async def test_connections_are_counted_by_the_protocol_of_their_endpoint(
+    watch: GatewayWatch,
+) -> None:
     for protocol in ("amqp", "amqp", "admin"):
         watch.report(ConnectionOpened(protocol=protocol, peer="127.0.0.1:1"))
     watch.report(ConnectionClosed(protocol="amqp", peer="127.0.0.1:1", seconds=1.0))
@@ -191,7 +201,9 @@ async def test_connections_are_counted_by_the_protocol_of_their_endpoint(watch: 
     assert watch.connections.opened == {"amqp": 2, "admin": 1}
 
 
-async def test_changes_of_states_are_counted_by_their_cause_and_not_by_entity(watch: Watch) -> None:
+async def test_changes_of_states_are_counted_by_their_cause_and_not_by_entity(
+    watch: GatewayWatch,
+) -> None:
     for name in ("orders", "bills"):
         watch.report(
             EntityStateChanged(
@@ -205,7 +217,9 @@ async def test_changes_of_states_are_counted_by_their_cause_and_not_by_entity(wa
     ]
 
 
-async def test_the_reason_why_nothing_moves_is_told_until_a_message_moves(watch: Watch) -> None:
+async def test_the_reason_why_nothing_moves_is_told_until_a_message_moves(
+    watch: GatewayWatch,
+) -> None:
     watch.report(SyphonBackedOff(entity=ORDERS, seconds=1.0, reason="the queue is full"))
     backed_off = watch.syphon_error
     watch.report(SyphonFailed(queue=EntityPath("backlog/0"), reason="x" * 1000))
@@ -218,7 +232,9 @@ async def test_the_reason_why_nothing_moves_is_told_until_a_message_moves(watch:
     assert watch.syphon_error == ""
 
 
-async def test_diverted_messages_are_counted_by_entity_until_it_returns(watch: Watch) -> None:
+async def test_diverted_messages_are_counted_by_entity_until_it_returns(
+    watch: GatewayWatch,
+) -> None:
     bills = EntityPath("bills")
     for entity, messages in ((ORDERS, 2), (EntityPath("ORDERS"), 3), (bills, 1)):
         watch.report(
@@ -233,7 +249,7 @@ async def test_diverted_messages_are_counted_by_entity_until_it_returns(watch: W
     assert (watch.diverted(ORDERS), watch.diverted(bills)) == (0, 1)
 
 
-async def test_only_so_many_entities_are_counted_apart(watch: Watch) -> None:
+async def test_only_so_many_entities_are_counted_apart(watch: GatewayWatch) -> None:
     for number in range(MOST_DIVERTED + 10):
         watch.report(
             Diverted(

@@ -15,7 +15,7 @@ from gateway.config.places import is_loopback
 from gateway.domain.access import Right
 from gateway.domain.errors import NotAuthorized
 from gateway.net import unix
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.net.http.client import HttpClient
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.wire.openid.jwt import SCHEME as BEARER
@@ -41,11 +41,11 @@ class AdminChoice:
     url: str | None = None  # None: an endpoint of the configuration
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
     credentials: str | None = attrs.field(default=None, repr=False)  # NAME:KEY
-    token: "TokenSource | None" = None  # instead of credentials
+    token: "AdminTokenSource | None" = None  # instead of credentials
 
 
 @attrs.frozen(kw_only=True)
-class TokenSource:
+class AdminTokenSource:
     """
     A bearer token, or the file that has it. The file is read again for each request, because
     a program beside this one may renew the token.
@@ -83,10 +83,10 @@ def _start_of(file: Path) -> str:
 class AdminEndpoint:
     """An admin endpoint and its credentials."""
 
-    place: Place
+    place: ServerAddress
     config: Config = attrs.field(repr=False)
     credentials: str | None = attrs.field(default=None, repr=False)
-    token: TokenSource | None = None
+    token: AdminTokenSource | None = None
 
     def __str__(self) -> str:
         return str(self.place)
@@ -157,17 +157,17 @@ def admin_at(config: Config, url: str, named: str, choice: AdminChoice) -> Admin
         raise Failure(f"--{error.field}: {error}", ExitCode.WRONG) from error
     if choice.token is not None and tls is None and not is_loopback(parts.hostname):
         raise Failure(f"{named}: a bearer token goes over https only", ExitCode.WRONG)
-    return _chosen(Place(host=parts.hostname, port=port, tls=tls), config, choice)
+    return _chosen(ServerAddress(host=parts.hostname, port=port, tls=tls), config, choice)
 
 
-def _chosen(place: Place, config: Config, choice: AdminChoice) -> AdminEndpoint:
+def _chosen(place: ServerAddress, config: Config, choice: AdminChoice) -> AdminEndpoint:
     return AdminEndpoint(
         place=place, config=config, credentials=choice.credentials, token=choice.token
     )
 
 
 def _admin_on(path: Path, config: Config) -> AdminEndpoint:
-    place = Place(host="localhost", port=ADMIN_PORT, unix=str(path))
+    place = ServerAddress(host="localhost", port=ADMIN_PORT, unix=str(path))
     return AdminEndpoint(place=place, config=config)
 
 
@@ -188,7 +188,9 @@ async def find_admin(config: Config, choice: AdminChoice) -> AdminEndpoint | Non
                 return _admin_on(path, config)
             host, _, port = address.rpartition(":")
             tls = context_of(endpoint, choice.tls)
-            return _chosen(Place(host=host.strip("[]"), port=int(port), tls=tls), config, choice)
+            return _chosen(
+                ServerAddress(host=host.strip("[]"), port=int(port), tls=tls), config, choice
+            )
     return None
 
 

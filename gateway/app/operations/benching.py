@@ -19,8 +19,8 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import is_own
-from gateway.app.operations.targets import Target
-from gateway.app.operations.ways_in import Place, open_place
+from gateway.app.operations.targets import OpenNamespace
+from gateway.app.operations.ways_in import NamespaceChoice, open_place
 from gateway.app.runtime import Runtime
 from gateway.config.options import Config
 from gateway.domain.access import Right
@@ -41,7 +41,7 @@ QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
 @attrs.frozen(kw_only=True)
-class Plan:
+class LoadPlan:
     """The load that a run makes."""
 
     entity: EntityPath
@@ -87,7 +87,7 @@ def quantile(found: Distribution, share: float) -> float:
 
 
 @attrs.define(eq=False)
-class Figures:
+class RunFigures:
     """The figures of a run until now."""
 
     target: str = ""
@@ -110,9 +110,9 @@ class Figures:
 async def bench(
     config: Config,
     runtime: Runtime,
-    place: Place,
-    plan: Plan,
-    figures: Figures,
+    place: NamespaceChoice,
+    plan: LoadPlan,
+    figures: RunFigures,
     *,
     beside: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
@@ -125,7 +125,7 @@ async def bench(
     async with AsyncExitStack() as stack:
         targets = await _open(stack, config, runtime, place, plan)
         figures.target = targets[0][0].name
-        run = _Run(plan=plan, figures=figures, name=f"{MARK}{runtime.new_id()[:8]}-")
+        run = _BenchRun(plan=plan, figures=figures, name=f"{MARK}{runtime.new_id()[:8]}-")
         async with trio.open_nursery() as nursery:
             if beside is not None:
                 nursery.start_soon(beside)
@@ -140,10 +140,10 @@ async def bench(
 
 
 async def _open(
-    stack: AsyncExitStack, config: Config, runtime: Runtime, place: Place, plan: Plan
-) -> list[tuple[Target, Target]]:
+    stack: AsyncExitStack, config: Config, runtime: Runtime, place: NamespaceChoice, plan: LoadPlan
+) -> list[tuple[OpenNamespace, OpenNamespace]]:
     """For each connection the way to send and the way to receive; a store is opened once."""
-    found: list[tuple[Target, Target]] = []
+    found: list[tuple[OpenNamespace, OpenNamespace]] = []
     for _ in range(plan.connections):
         if found and not found[0][0].running and is_own(found[0][0].namespace):
             found.append(found[0])
@@ -160,9 +160,9 @@ async def _open(
 
 
 @attrs.define(eq=False, kw_only=True)
-class _Run:
-    plan: Plan
-    figures: Figures
+class _BenchRun:
+    plan: LoadPlan
+    figures: RunFigures
     name: str  # the prefix of the ids of this run's messages
     others: int = attrs.field(default=0, init=False)
     _numbers: "count[int]" = attrs.field(factory=count, init=False)
@@ -170,7 +170,7 @@ class _Run:
     _sent_all: trio.Event = attrs.field(factory=trio.Event, init=False)
     _first: float | None = attrs.field(default=None, init=False)
 
-    async def play(self, targets: Sequence[tuple[Target, Target]]) -> None:
+    async def play(self, targets: Sequence[tuple[OpenNamespace, OpenNamespace]]) -> None:
         async with trio.open_nursery() as receivers:
             if self.plan.receives:
                 for _, target in targets:
@@ -179,7 +179,7 @@ class _Run:
                 await self._send_all([target for target, _ in targets])
             self._sent_all.set()
 
-    async def _send_all(self, targets: Sequence[Target]) -> None:
+    async def _send_all(self, targets: Sequence[OpenNamespace]) -> None:
         began = trio.current_time()
         with trio.move_on_after(self.plan.seconds + ANSWER_SECONDS):
             async with trio.open_nursery() as senders:
@@ -188,7 +188,7 @@ class _Run:
                         senders.start_soon(self._send, target, began + self.plan.seconds)
         self.figures.send_seconds = trio.current_time() - began
 
-    async def _send(self, target: Target, until: float) -> None:
+    async def _send(self, target: OpenNamespace, until: float) -> None:
         most = inf if self.plan.count is None else self.plan.count
         while trio.current_time() < until and (number := next(self._numbers)) < most:
             message_id = f"{self.name}{number}"
@@ -207,13 +207,13 @@ class _Run:
             self.figures.sends.note(trio.current_time() - began)
             self.figures.sent += 1
 
-    def _message(self, message_id: str, target: Target) -> Message:
+    def _message(self, message_id: str, target: OpenNamespace) -> Message:
         body = message_id.encode().ljust(self.plan.size, b".")[: self.plan.size]
         if target.takes_texts_only:
             return Message(body=body, time_to_live=LIFE)
         return Message(message_id=message_id, body=body, time_to_live=LIFE)
 
-    async def _receive(self, target: Target, run: trio.CancelScope) -> None:
+    async def _receive(self, target: OpenNamespace, run: trio.CancelScope) -> None:
         """Receive until all messages of this run have arrived, or none has arrived for a while."""
         until = trio.current_time() + self.plan.seconds
         while True:

@@ -19,7 +19,7 @@ from gateway.app.namespaces import (
     reason_of,
     rights_of,
 )
-from gateway.app.operations.findings import Finding, Findings, Grade
+from gateway.app.operations.findings import CheckFinding, Findings, Grade
 from gateway.app.operations.provisioning import find_primary
 from gateway.app.operations.targets import find_running
 from gateway.app.runtime import Runtime
@@ -47,7 +47,7 @@ ASK_SECONDS: Final = 30.0
 _KEEPS_LOCKS: Final = ("servicebus", "storage-queue")
 
 
-async def check(loaded: Loaded, runtime: Runtime, *, port_offset: int = 0) -> list[Finding]:
+async def check(loaded: Loaded, runtime: Runtime, *, port_offset: int = 0) -> list[CheckFinding]:
     """Connect to everything and return the findings. Nothing is changed."""
     config, findings = loaded.config, Findings()
     _read(loaded, findings)

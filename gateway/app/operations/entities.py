@@ -11,8 +11,8 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import reason_of, rights_of
-from gateway.app.operations.targets import Target
-from gateway.app.operations.ways_in import Place, open_place
+from gateway.app.operations.targets import OpenNamespace
+from gateway.app.operations.ways_in import NamespaceChoice, open_place
 from gateway.app.runtime import Runtime
 from gateway.capabilities import Topology, described
 from gateway.config.options import Config
@@ -52,7 +52,7 @@ class EntityKind(enum.Enum):
 
 
 @attrs.frozen(kw_only=True)
-class Entity:
+class NamedEntity:
     """A queue, a topic, or a subscription of a topic."""
 
     kind: EntityKind
@@ -125,7 +125,7 @@ class Changed:
 
 
 async def list_entities(
-    config: Config, runtime: Runtime, place: Place, prefix: str = ""
+    config: Config, runtime: Runtime, place: NamespaceChoice, prefix: str = ""
 ) -> Inventory:
     """
     The entities whose names start with `prefix`. A namespace that can't list its queues is asked
@@ -156,7 +156,9 @@ async def list_entities(
         )
 
 
-async def look_up(config: Config, runtime: Runtime, place: Place, entity: Entity) -> Listed:
+async def look_up(
+    config: Config, runtime: Runtime, place: NamespaceChoice, entity: NamedEntity
+) -> Listed:
     """
     The entity as it is now. A count that the namespace doesn't report is None.
 
@@ -168,7 +170,7 @@ async def look_up(config: Config, runtime: Runtime, place: Place, entity: Entity
         return await _done(target, action, partial(_inspected, target, entity))
 
 
-async def _inspected(target: Target, entity: Entity) -> Listed:
+async def _inspected(target: OpenNamespace, entity: NamedEntity) -> Listed:
     """
     As `look_up`.
 
@@ -186,7 +188,11 @@ async def _inspected(target: Target, entity: Entity) -> Listed:
 
 
 async def create_queue(
-    config: Config, runtime: Runtime, place: Place, entity: Entity, properties: QueueProperties
+    config: Config,
+    runtime: Runtime,
+    place: NamespaceChoice,
+    entity: NamedEntity,
+    properties: QueueProperties,
 ) -> Changed:
     """
     Return when the queue exists; `Changed.done` is false if it existed before, and stays as it is.
@@ -202,7 +208,11 @@ async def create_queue(
 
 
 async def create_topic(
-    config: Config, runtime: Runtime, place: Place, entity: Entity, properties: TopicProperties
+    config: Config,
+    runtime: Runtime,
+    place: NamespaceChoice,
+    entity: NamedEntity,
+    properties: TopicProperties,
 ) -> Changed:
     """As `create_queue`."""
     path = entity.path()
@@ -217,8 +227,8 @@ async def create_topic(
 async def create_subscription(
     config: Config,
     runtime: Runtime,
-    place: Place,
-    entity: Entity,
+    place: NamespaceChoice,
+    entity: NamedEntity,
     properties: SubscriptionProperties,
     *,
     sql: str | None = None,
@@ -239,7 +249,10 @@ async def create_subscription(
 
 
 async def _created(
-    config: Config, target: Target, entity: Entity, create: Callable[[], Awaitable[object]]
+    config: Config,
+    target: OpenNamespace,
+    entity: NamedEntity,
+    create: Callable[[], Awaitable[object]],
 ) -> Changed:
     async def attempt() -> bool:
         try:
@@ -252,7 +265,9 @@ async def _created(
     return _changed(config, target, entity, done=await _done(target, action, attempt))
 
 
-async def delete_entity(config: Config, runtime: Runtime, place: Place, entity: Entity) -> Changed:
+async def delete_entity(
+    config: Config, runtime: Runtime, place: NamespaceChoice, entity: NamedEntity
+) -> Changed:
     """
     Return when the entity is deleted, with its messages.
 
@@ -278,7 +293,9 @@ async def delete_entity(config: Config, runtime: Runtime, place: Place, entity: 
         return _changed(config, target, entity)
 
 
-def _changed(config: Config, target: Target, entity: Entity, *, done: bool = True) -> Changed:
+def _changed(
+    config: Config, target: OpenNamespace, entity: NamedEntity, *, done: bool = True
+) -> Changed:
     path, plan = entity.path(), config.namespaces[target.home].plan
     names = {each.path for each in plan.queues} | {each.path for each in plan.topics}
     return Changed(
@@ -293,7 +310,9 @@ def _changed(config: Config, target: Target, entity: Entity, *, done: bool = Tru
 
 
 @asynccontextmanager
-async def _opened(config: Config, runtime: Runtime, place: Place) -> AsyncIterator[Target]:
+async def _opened(
+    config: Config, runtime: Runtime, place: NamespaceChoice
+) -> AsyncIterator[OpenNamespace]:
     async with AsyncExitStack() as stack:
         yield await open_place(stack, config, runtime, place, Right.MANAGE)
 
@@ -308,7 +327,7 @@ async def _pages(page: Callable[..., Awaitable[Sequence[T]]], *arguments: object
             return found
 
 
-async def _configured(config: Config, target: Target, prefix: str) -> list[EntityInfo]:
+async def _configured(config: Config, target: OpenNamespace, prefix: str) -> list[EntityInfo]:
     """The queues that the configuration names for this namespace, as far as they exist."""
     names = [queue.path for queue in config.namespaces[target.home].plan.queues]
     pairing = config.pairing
@@ -377,7 +396,7 @@ def _of_subscription(info: SubscriptionInfo) -> Listed:
     )
 
 
-async def _answered(target: Target, action: str, ask: Callable[[], Awaitable[T]]) -> T:
+async def _answered(target: OpenNamespace, action: str, ask: Callable[[], Awaitable[T]]) -> T:
     """
     The answer of the namespace.
 
@@ -394,7 +413,7 @@ async def _answered(target: Target, action: str, ask: Callable[[], Awaitable[T]]
         raise _failed(target, action, error) from error
 
 
-async def _done(target: Target, action: str, ask: Callable[[], Awaitable[T]]) -> T:
+async def _done(target: OpenNamespace, action: str, ask: Callable[[], Awaitable[T]]) -> T:
     """As `_answered`, for an operation that the namespace must have."""
     try:
         return await _answered(target, action, ask)
@@ -402,7 +421,7 @@ async def _done(target: Target, action: str, ask: Callable[[], Awaitable[T]]) ->
         raise Failure(f"{action} {_place_of(target)}: {error}") from error
 
 
-def _failed(target: Target, action: str, error: GatewayError | trio.TooSlowError) -> Failure:
+def _failed(target: OpenNamespace, action: str, error: GatewayError | trio.TooSlowError) -> Failure:
     reason, code = reason_of(error, target.namespace, seconds=ANSWER_SECONDS), ExitCode.FAILED
     if isinstance(error, trio.TooSlowError):
         code = ExitCode.TEMPORARY
@@ -416,5 +435,5 @@ def _failed(target: Target, action: str, error: GatewayError | trio.TooSlowError
     return Failure(f"{action} {_place_of(target)}: {reason}", code)
 
 
-def _place_of(target: Target) -> str:
+def _place_of(target: OpenNamespace) -> str:
     return f"{target.name} (no gateway answers here)" if target.passes_by else target.name

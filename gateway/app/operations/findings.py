@@ -12,7 +12,7 @@ class Grade(enum.Enum):
 
 
 @attrs.frozen(kw_only=True)
-class Finding:
+class CheckFinding:
     """The result of one check: its subject, its grade, and the text for the operator."""
 
     subject: str
@@ -24,7 +24,7 @@ class Finding:
 class Findings:
     """The findings so far."""
 
-    items: list[Finding] = attrs.field(factory=list)
+    items: list[CheckFinding] = attrs.field(factory=list)
 
     def add(self, subject: str, grade: Grade, text: str) -> None:
-        self.items.append(Finding(subject=subject, grade=grade, text=text))
+        self.items.append(CheckFinding(subject=subject, grade=grade, text=text))

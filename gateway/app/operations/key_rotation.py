@@ -39,7 +39,7 @@ class Stage(enum.Enum):
 
 
 @attrs.frozen(kw_only=True)
-class Rotation:
+class KeyRotation:
     """The result of one step, without any secret."""
 
     name: str
@@ -50,7 +50,7 @@ class Rotation:
 
 
 @attrs.frozen(kw_only=True)
-class _Place:
+class _ConfigText:
     """The configuration's file, its text and its table."""
 
     file: Path
@@ -80,7 +80,7 @@ class _Place:
 
 def rotate(
     loaded: Loaded, file: Path, name: str, environ: Mapping[str, str], *, finish: bool
-) -> Rotation:
+) -> KeyRotation:
     """
     Rotate the key of that access policy or account by one step: write a new key, or with `finish`
     remove the old one. A step that was completed before changes nothing; an interrupted step is
@@ -89,7 +89,9 @@ def rotate(
     Raises:
         Failure: there is no such policy or account, or its key isn't in a file that can be written.
     """
-    place = _Place(file=file, text=loaded.text, table=tomllib.loads(loaded.text), environ=environ)
+    place = _ConfigText(
+        file=file, text=loaded.text, table=tomllib.loads(loaded.text), environ=environ
+    )
     section, entry = _entry(place, name)
     path = _file_of(entry.get("key"), f"{section} {name!r}: key")
     _refuse_a_shared_file(place, name, path)
@@ -122,7 +124,7 @@ def backlog_doubt(status: Status | None) -> str:
 
 def rotate_envelope(
     loaded: Loaded, file: Path, environ: Mapping[str, str], *, use: bool, finish: bool
-) -> Rotation:
+) -> KeyRotation:
     """
     Rotate the key of the envelope by one step: add a new key that verifies, with `use` let the
     newest key sign, or with `finish` remove all other keys. Repeated and interrupted steps are as
@@ -131,7 +133,9 @@ def rotate_envelope(
     Raises:
         Failure: the configuration names no keys of the envelope in files, or it can't be written.
     """
-    place = _Place(file=file, text=loaded.text, table=tomllib.loads(loaded.text), environ=environ)
+    place = _ConfigText(
+        file=file, text=loaded.text, table=tomllib.loads(loaded.text), environ=environ
+    )
     keys = place.table.get("pairing", {}).get("envelope_keys", [])
     if not keys:
         raise Failure(
@@ -148,8 +152,8 @@ def rotate_envelope(
 
 
 def _begin_policy(
-    place: _Place, section: str, name: str, path: str, *, is_under_way: bool
-) -> Rotation:
+    place: _ConfigText, section: str, name: str, path: str, *, is_under_way: bool
+) -> KeyRotation:
     key, old = place.folder / path, place.folder / f"{path}{_OLD}"
     current, changed = _read(key), False
     if not is_under_way:
@@ -164,7 +168,7 @@ def _begin_policy(
     if _read(old) == current:  # otherwise an earlier step has written the new key
         _replace(key, f"{new_key()}\n", like=key)
         changed = True
-    return Rotation(
+    return KeyRotation(
         name=name,
         stage=Stage.BEGUN,
         changed=changed,
@@ -174,8 +178,8 @@ def _begin_policy(
 
 
 def _finish_policy(
-    place: _Place, section: str, name: str, path: str, *, is_under_way: bool
-) -> Rotation:
+    place: _ConfigText, section: str, name: str, path: str, *, is_under_way: bool
+) -> KeyRotation:
     key, old = place.folder / path, place.folder / f"{path}{_OLD}"
     if is_under_way and _read(old) == _read(key):
         text = f"{section} {name!r}: the rotation was interrupted before the new key was written"
@@ -185,7 +189,7 @@ def _finish_policy(
     changed = is_under_way or old.exists()
     with suppress(FileNotFoundError):
         old.unlink()
-    return Rotation(
+    return KeyRotation(
         name=name,
         stage=Stage.FINISHED if changed else Stage.NONE,
         changed=changed,
@@ -194,7 +198,7 @@ def _finish_policy(
     )
 
 
-def _begin_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
+def _begin_envelope(place: _ConfigText, entries: list[dict[str, Any]]) -> KeyRotation:
     changed = len(entries) == 1
     if changed:
         path = _file_of(entries[0].get("key"), "pairing.envelope_keys[0].key")
@@ -214,7 +218,7 @@ def _begin_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
     )
 
 
-def _use_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
+def _use_envelope(place: _ConfigText, entries: list[dict[str, Any]]) -> KeyRotation:
     if len(entries) == 1:
         return _of_envelope(place, entries, Stage.NONE, changed=False, next_step="")
     newest = _newest(entries)
@@ -232,7 +236,7 @@ def _use_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
     )
 
 
-def _finish_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
+def _finish_envelope(place: _ConfigText, entries: list[dict[str, Any]]) -> KeyRotation:
     if len(entries) > 1 and entries[0] is not _newest(entries):
         text = "the new key doesn't sign yet: pairgate keys rotate envelope --use"
         raise Failure(f"pairing.envelope_keys: {text}", ExitCode.WRONG)
@@ -249,10 +253,15 @@ def _finish_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
 
 
 def _of_envelope(
-    place: _Place, entries: list[dict[str, Any]], stage: Stage, *, changed: bool, next_step: str
-) -> Rotation:
+    place: _ConfigText,
+    entries: list[dict[str, Any]],
+    stage: Stage,
+    *,
+    changed: bool,
+    next_step: str,
+) -> KeyRotation:
     named = (each.get("key", {}).get("file") for each in entries)
-    return Rotation(
+    return KeyRotation(
         name=ENVELOPE,
         stage=stage,
         changed=changed,
@@ -261,7 +270,7 @@ def _of_envelope(
     )
 
 
-def _save_keys(place: _Place, entries: list[dict[str, Any]]) -> None:
+def _save_keys(place: _ConfigText, entries: list[dict[str, Any]]) -> None:
     place.save(_edited(place, "pairing", {}, "envelope_keys", toml_value(entries)))
 
 
@@ -282,7 +291,7 @@ def _number(identity: str) -> int:
     return int(identity) if identity.isascii() and identity.isdigit() else 0
 
 
-def _entry(place: _Place, name: str) -> tuple[str, Mapping[str, Any]]:
+def _entry(place: _ConfigText, name: str) -> tuple[str, Mapping[str, Any]]:
     found = [
         (section, entry)
         for section in ("access", "accounts")
@@ -303,7 +312,7 @@ def _entry(place: _Place, name: str) -> tuple[str, Mapping[str, Any]]:
     return found[0]
 
 
-def _refuse_a_shared_file(place: _Place, name: str, path: str) -> None:
+def _refuse_a_shared_file(place: _ConfigText, name: str, path: str) -> None:
     """
     Refuse a key file that another name uses, too: its clients would get a new key, and their old
     key wouldn't stay valid.
@@ -328,7 +337,7 @@ def _file_of(reference: object, named: str) -> str:
 
 
 def _edited(
-    place: _Place, section: str, wanted: dict[str, Any], key: str, value: str | None
+    place: _ConfigText, section: str, wanted: dict[str, Any], key: str, value: str | None
 ) -> str:
     try:
         return with_value(place.text, section, wanted, key, value)

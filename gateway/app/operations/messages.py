@@ -9,8 +9,8 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import reason_of, rights_of
-from gateway.app.operations.targets import Target, cure_of_missing
-from gateway.app.operations.ways_in import Place, open_place
+from gateway.app.operations.targets import OpenNamespace, cure_of_missing
+from gateway.app.operations.ways_in import NamespaceChoice, open_place
 from gateway.app.runtime import Runtime
 from gateway.capabilities import Peeks, Sessions, send_accepted_by
 from gateway.config.options import Config
@@ -38,7 +38,7 @@ GIVE_BACK: Final = Abandon(delivered=False)
 
 
 @attrs.frozen(kw_only=True)
-class Where(Place):
+class Where(NamespaceChoice):
     """The entity, and the way to it."""
 
     entity: str
@@ -52,7 +52,7 @@ class Where(Place):
 
 
 @attrs.frozen(kw_only=True)
-class Wish:
+class ReceiveOptions:
     """The number of messages to receive, the time to wait for each, and the settlement of all."""
 
     count: int
@@ -61,7 +61,7 @@ class Wish:
 
 
 @attrs.frozen(kw_only=True)
-class Sent:
+class SendResult:
     """The result of a send."""
 
     entity: str
@@ -72,7 +72,7 @@ class Sent:
     namespace: str | None  # if sent directly; None: sent through a gateway
 
 
-async def send(config: Config, runtime: Runtime, where: Where, message: Message) -> Sent:
+async def send(config: Config, runtime: Runtime, where: Where, message: Message) -> SendResult:
     """
     Return when the message is accepted.
 
@@ -91,7 +91,7 @@ async def send(config: Config, runtime: Runtime, where: Where, message: Message)
                 accepted_by = await send_accepted_by(target.broker, entity, [message])
         except (GatewayError, trio.TooSlowError) as error:
             raise _failed("send to", entity, target, error, Ability.SEND) from error
-    return Sent(
+    return SendResult(
         entity=entity.name,
         message_id=None if message.message_id is None else str(message.message_id),
         accepted_by=accepted_by.value,
@@ -101,7 +101,7 @@ async def send(config: Config, runtime: Runtime, where: Where, message: Message)
     )
 
 
-def _check_text(target: Target, message: Message) -> None:
+def _check_text(target: OpenNamespace, message: Message) -> None:
     bare = Message(body=message.body, time_to_live=message.time_to_live)
     try:
         is_text = isinstance(message.body, bytes) and bool(message.body.decode())
@@ -120,7 +120,7 @@ async def receive(
     runtime: Runtime,
     where: Where,
     show: Callable[[Delivery], None],
-    wish: Wish,
+    wish: ReceiveOptions,
 ) -> int:
     """
     Receive messages as wished; return their number.
@@ -149,7 +149,7 @@ async def receive(
 @attrs.define(kw_only=True)
 class _Take:
     show: Callable[[Delivery], None]
-    wish: Wish
+    wish: ReceiveOptions
     shown: int = 0
     # of `show`; raised later, because the receiver may belong to a task of its own
     failure: Failure | None = None
@@ -187,7 +187,7 @@ async def _settle(receiver: Receiver, delivery: Delivery, settlement: Settlement
 
 
 def _receiver(
-    target: Target, entity: EntityPath, session: str | None
+    target: OpenNamespace, entity: EntityPath, session: str | None
 ) -> AbstractAsyncContextManager[Receiver]:
     if session is None:
         return target.broker.open_receiver(entity)
@@ -219,7 +219,7 @@ async def peek(
 def _failed(
     action: str,
     entity: EntityPath,
-    target: Target,
+    target: OpenNamespace,
     error: GatewayError | trio.TooSlowError,
     ability: Ability,
 ) -> Failure:

@@ -24,7 +24,7 @@ _PORTS: Final = {ONE_PORT: 5672, "service-bus-http": 5300, STORAGE_QUEUE: 10001,
 
 
 @attrs.frozen(kw_only=True)
-class Kind:
+class NewKind:
     """A kind of namespace, and the questions about it."""
 
     url: str  # what is asked for; empty: nothing, the secret has it
@@ -33,12 +33,12 @@ class Kind:
     is_local: bool = False
 
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "embedded": Kind(url="", default="embedded:var/{name}.db", is_local=True),
-    "service-bus": Kind(url="", default="servicebus:", secret="connection_string"),
-    "rabbitmq": Kind(url="rabbitmqs://USER@HOST/VHOST", secret="password"),
-    "storage-queue": Kind(url="", default="storage-queue:", secret="connection_string"),
-    "pairgate": Kind(url="servicebus+https://KEYNAME@HOST:PORT", secret="key"),
+KINDS: Final[Mapping[str, NewKind]] = {
+    "embedded": NewKind(url="", default="embedded:var/{name}.db", is_local=True),
+    "service-bus": NewKind(url="", default="servicebus:", secret="connection_string"),
+    "rabbitmq": NewKind(url="rabbitmqs://USER@HOST/VHOST", secret="password"),
+    "storage-queue": NewKind(url="", default="storage-queue:", secret="connection_string"),
+    "pairgate": NewKind(url="servicebus+https://KEYNAME@HOST:PORT", secret="key"),
 }
 
 

@@ -11,12 +11,12 @@ from typing import Final
 from rich.filesize import decimal
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.findings import Finding, Findings, Grade
+from gateway.app.operations.findings import CheckFinding, Findings, Grade
 from gateway.app.runtime import Runtime
 from gateway.config.options import Config
 from gateway.store.embedded.copying import Copy, back_up, compact
 from gateway.store.embedded.files import Disk, StoreError, StoreInUse
-from gateway.store.embedded.inspection import Content, Inspection, inspect
+from gateway.store.embedded.inspection import EntityContent, Inspection, inspect
 from gateway.store.embedded.live_copying import Throttle, back_up_live
 from gateway.store.embedded.salvage import Salvaged, salvage
 
@@ -90,7 +90,7 @@ def _failing(path: Path) -> Iterator[None]:
         raise Failure(str(error)) from error
 
 
-def findings_of(path: Path, found: Inspection) -> list[Finding]:
+def findings_of(path: Path, found: Inspection) -> list[CheckFinding]:
     """The findings for people: the store, its queues, then its problems."""
     findings, store = Findings(), str(path)
     findings.add(
@@ -117,7 +117,7 @@ def findings_of(path: Path, found: Inspection) -> list[Finding]:
     return findings.items
 
 
-def salvaged_findings(target: Path, found: Salvaged) -> list[Finding]:
+def salvaged_findings(target: Path, found: Salvaged) -> list[CheckFinding]:
     """The findings for people: the content of the new store, and the losses."""
     findings, store = Findings(), str(target)
     findings.add(store, Grade.GOOD, f"{found.messages} messages")
@@ -133,9 +133,9 @@ def salvaged_findings(target: Path, found: Salvaged) -> list[Finding]:
     return findings.items
 
 
-def _name_of(content: Content) -> str:
+def _name_of(content: EntityContent) -> str:
     return content.queue or "a deleted queue"
 
 
-def _text_of(content: Content) -> str:
+def _text_of(content: EntityContent) -> str:
     return f"{content.messages} {content.state}, {decimal(content.bytes)}"

@@ -35,7 +35,7 @@ Way = Callable[[], Awaitable[Namespace | None]]
 
 
 @attrs.frozen(kw_only=True)
-class Target:
+class OpenNamespace:
     """An open namespace, and its name for people."""
 
     broker: Broker
@@ -50,7 +50,7 @@ class Target:
     takes_texts_only: bool = False
 
 
-def cure_of_missing(target: Target) -> str:
+def cure_of_missing(target: OpenNamespace) -> str:
     """The cure for a missing entity, as the end of a sentence."""
     return (
         f"; name it in queues = [...] of [namespaces.{target.home}] and run"
@@ -65,7 +65,7 @@ async def open_target(
     *,
     way: Way,
     namespace: str | None = None,
-) -> Target:
+) -> OpenNamespace:
     """
     Open the namespace with that name; without a name the running gateway that `way` finds, else the
     primary.
@@ -86,7 +86,7 @@ async def open_target(
     wrapping = Wrapping(stack=stack, config=config, runtime=runtime)
     rows = [row for row in wrappers() if row.in_commands]
     seen, _ = await wrapped(broker, wrapping, rows)
-    return Target(
+    return OpenNamespace(
         broker=seen,
         name=f"namespace {chosen.name}",
         namespace=chosen,
@@ -98,13 +98,13 @@ async def open_target(
 
 async def open_gateway(
     stack: AsyncExitStack, config: Config, runtime: Runtime, way: Way
-) -> Target | None:
+) -> OpenNamespace | None:
     """Open the running gateway that `way` finds; None if none runs."""
     gateway = await way()
     if gateway is None:
         return None
     broker = await enter(stack, gateway, runtime)
-    return Target(
+    return OpenNamespace(
         broker=broker,
         name=gateway.name,
         namespace=gateway,

@@ -26,7 +26,7 @@ _SERVICE_BUS: Final = (ONE_PORT, "service-bus-http", AMQP)
 
 
 @attrs.frozen(kw_only=True)
-class Token:
+class SignedToken:
     """A signed token: its holder needs no key until it expires."""
 
     token: str = attrs.field(repr=False)
@@ -47,7 +47,7 @@ class Grant:
 
 def service_bus_token(
     config: Config, now: datetime, grant: Grant, *, policy: str | None, right: Right
-) -> Token:
+) -> SignedToken:
     """
     A token for Service Bus, signed by that access policy, else by the one with the fewest rights
     that has the right and covers the entity. It has all rights of the policy.
@@ -63,12 +63,12 @@ def service_bus_token(
     signed = sign_sas(
         url if entity else f"{base}/", chosen.name, chosen.keys[0], int(expires.timestamp())
     )
-    return Token(token=signed, url=url, signed_by=chosen.name, expires=expires)
+    return SignedToken(token=signed, url=url, signed_by=chosen.name, expires=expires)
 
 
 def storage_token(
     config: Config, now: datetime, grant: Grant, *, account: str | None, permissions: str | None
-) -> Token:
+) -> SignedToken:
     """
     A SAS for Storage Queue, as the parameters of a URL: of one queue, or of the whole account.
 
@@ -91,7 +91,7 @@ def storage_token(
         values["spr"] = "https"
     values["sig"] = build_sas(values, account=chosen.name, queue=queue, key=chosen.keys[0])
     url = f"{base}/{chosen.name}" if queue is None else f"{base}/{chosen.name}/{quote(queue)}"
-    return Token(token=urlencode(values), url=url, signed_by=chosen.name, expires=expires)
+    return SignedToken(token=urlencode(values), url=url, signed_by=chosen.name, expires=expires)
 
 
 def _path_of(entity: str | None) -> EntityPath | None:

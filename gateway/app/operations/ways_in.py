@@ -11,7 +11,7 @@ import attrs
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.targets import (
-    Target,
+    OpenNamespace,
     address_of,
     answers,
     open_target,
@@ -29,7 +29,7 @@ from gateway.net.tls import ClientTlsOptions
 
 
 @attrs.frozen(kw_only=True)
-class Place:
+class NamespaceChoice:
     """Selects the running gateway, or the namespace with that name."""
 
     namespace: str | None = None
@@ -40,15 +40,15 @@ class Place:
 
 
 async def open_place(
-    stack: AsyncExitStack, config: Config, runtime: Runtime, place: Place, right: Right
-) -> Target:
+    stack: AsyncExitStack, config: Config, runtime: Runtime, place: NamespaceChoice, right: Right
+) -> OpenNamespace:
     """Open the namespace at that place with a key that has the right. Raises as `open_target`."""
     way = partial(find_way_in, config, right, port_offset=place.port_offset, tls=place.tls)
     return await open_target(stack, config, runtime, namespace=place.namespace, way=way)
 
 
 @attrs.frozen(kw_only=True)
-class _Found:
+class _ListeningEndpoint:
     """A listening endpoint."""
 
     config: Config
@@ -69,7 +69,7 @@ class _Found:
         return Namespace(name=name, url=url, options=options_class(url)(**options))
 
 
-def _rest(found: _Found) -> Namespace:
+def _rest(found: _ListeningEndpoint) -> Namespace:
     name, key = found.policy()
     scheme = "http" if found.trust is None else "https"
     url = f"servicebus+{scheme}://{quote(name, safe='')}@{found.address}"
@@ -77,14 +77,14 @@ def _rest(found: _Found) -> Namespace:
     return found.namespace(url, key, max_message_size=MAX_DELIVERIES)
 
 
-def _amqp(found: _Found) -> Namespace:
+def _amqp(found: _ListeningEndpoint) -> Namespace:
     name, key = found.policy()
     plain = ";UseDevelopmentEmulator=true" if found.trust is None else ""
     url = f"servicebus:Endpoint=sb://{found.address}/;SharedAccessKeyName={name}{plain}"
     return found.namespace(url, key)
 
 
-def _storage(found: _Found) -> Namespace:
+def _storage(found: _ListeningEndpoint) -> Namespace:
     account = next((each for each in found.config.accounts if each.keys), EMULATOR_ACCOUNT)
     scheme = "http" if found.trust is None else "https"
     endpoint = f"{scheme}://{found.address}/{account.name}"
@@ -93,7 +93,7 @@ def _storage(found: _Found) -> Namespace:
 
 
 # In order of preference: the first protocols preserve most of a message.
-_KINDS: Final[Mapping[str, Callable[[_Found], Namespace]]] = {
+_KINDS: Final[Mapping[str, Callable[[_ListeningEndpoint], Namespace]]] = {
     ONE_PORT: _rest,
     "service-bus-http": _rest,
     AMQP: _amqp,
@@ -134,7 +134,7 @@ async def find_way_in(
         if trust is not None and trust.certificate is None and _demands_certificate(endpoint):
             demanding = address
             continue
-        found = _Found(config=config, right=right, address=address, trust=trust)
+        found = _ListeningEndpoint(config=config, right=right, address=address, trust=trust)
         return _KINDS[endpoint.protocol](found)
     if demanding is not None:
         raise Failure(

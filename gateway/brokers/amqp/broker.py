@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from gateway.brokers.amqp.options import AmqpNamespaceOptions, LinkOptions
-from gateway.brokers.amqp.peer import Access, Connections
+from gateway.brokers.amqp.peer import ConnectionPool, NamespaceAccess
 from gateway.brokers.amqp.receiver import AmqpReceiver, DrainingReceiver, ReceiverDependencies
 from gateway.brokers.amqp.receiving import ReceivingConnections
 from gateway.brokers.amqp.senders import Sender, Senders, attach_sender, within
@@ -86,7 +86,7 @@ def open_namespace(
     credentials = Credentials(mechanism="ANONYMOUS")
     if parts.user:
         credentials = Credentials(mechanism="PLAIN", user=parts.user, password=options.password)
-    access = Access(
+    access = NamespaceAccess(
         places=places_of(parts.hosts, _PORTS[scheme], tls_of(options, secure=scheme == "amqps")),
         credentials=credentials,
         dialect=options.dialect,
@@ -125,15 +125,15 @@ class AmqpBroker:
     that large deliveries don't delay the answers to sends.
     """
 
-    _access: Access
+    _access: NamespaceAccess
     _options: LinkOptions
     _clock: WallClock
     _rng: random.Random
     meter: Meter = attrs.field(factory=Meter)
     _nurseries: AbstractAsyncContextManager[trio.Nursery] = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
-    _sending: Connections = attrs.field(init=False)
-    _receiving: Connections = attrs.field(init=False)
+    _sending: ConnectionPool = attrs.field(init=False)
+    _receiving: ConnectionPool = attrs.field(init=False)
     _senders: Senders = attrs.field(init=False)
     _turns: Turns = attrs.field(factory=Turns, init=False)  # to write on an entity's link
     _dependencies: ReceiverDependencies = attrs.field(init=False)
@@ -143,7 +143,7 @@ class AmqpBroker:
         self._nursery = await self._nurseries.__aenter__()
         self._sending, self._receiving = (
             kind(access=self._access, options=self._options, rng=self._rng, nursery=self._nursery)
-            for kind in (Connections, ReceivingConnections)
+            for kind in (ConnectionPool, ReceivingConnections)
         )
         self._senders = Senders(take=self._sending.take, options=self._options)
         self._dependencies = ReceiverDependencies(

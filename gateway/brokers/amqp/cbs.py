@@ -19,7 +19,7 @@ from gateway.net.amqp.exchange import Exchange
 from gateway.net.amqp.links import LinkVoid
 from gateway.ports import WallClock
 from gateway.wire.amqp.conditions import refusal_from_condition
-from gateway.wire.amqp.exchange import Reply, Request
+from gateway.wire.amqp.exchange import NodeRequest, Reply
 from gateway.wire.amqp.servicebus import cbs
 from gateway.wire.servicebus.sas import sign_sas
 
@@ -224,7 +224,7 @@ class CbsTokens:
         self._good_until[address] = asked + good_for
         self._added.note()
 
-    async def _ask(self, request: Request) -> Reply:
+    async def _ask(self, request: NodeRequest) -> Reply:
         for _ in range(_TRIES):
             exchange = await self._attached()
             try:

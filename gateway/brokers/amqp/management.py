@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from gateway.brokers.amqp.peer import Peer
+from gateway.brokers.amqp.peer import NamespaceConnection
 from gateway.brokers.meter import Meter
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
@@ -30,7 +30,7 @@ _LONGEST: Final = 60.0  # seconds that a request may take if the caller has no d
 
 
 async def manage(
-    peer: Peer,
+    peer: NamespaceConnection,
     meter: Meter,
     entity: EntityPath,
     operation: ops.Operation,

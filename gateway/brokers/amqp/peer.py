@@ -21,12 +21,12 @@ from gateway.domain.health.trust import Trust
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.exchange import Exchange
 from gateway.net.amqp.links import LinkVoid, SendingLink
-from gateway.net.dialing import Place, dial
+from gateway.net.dialing import ServerAddress, dial
 from gateway.net.hosts import Hosts
 from gateway.net.reconnecting import ANY_TIME, Attempts, Failures
 from gateway.wire.amqp.conditions import refusal_from_condition
 from gateway.wire.amqp.events import AmqpError
-from gateway.wire.amqp.exchange import Reply, Request
+from gateway.wire.amqp.exchange import NodeRequest, Reply
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials
 
@@ -42,7 +42,7 @@ _TRIES: Final = 2  # a link that had ended unnoticed is attached again
 _LINGER: Final = 10.0  # seconds for late answers on a connection that was replaced
 
 
-GoneBad = Callable[["Peer", float, bool], None]
+GoneBad = Callable[["NamespaceConnection", float, bool], None]
 """
 Called with a connection that may have gone bad, with the start of the request that shows it, and
 with True if that would have changed something and had no answer.
@@ -50,7 +50,7 @@ with True if that would have changed something and had no answer.
 
 
 @attrs.define(eq=False)
-class Peer:
+class NamespaceConnection:
     """A connection. Its links are void once it is `over`."""
 
     client: AmqpClient
@@ -177,7 +177,7 @@ class Peer:
         if self._tokens is not None:
             await self._tokens.ensure(address)
 
-    async def ask(self, node: str, request: Request) -> Reply:
+    async def ask(self, node: str, request: NodeRequest) -> Reply:
         """
         Return a node's reply to a request.
 
@@ -219,15 +219,15 @@ class Peer:
             self._exchanges.pop(node).close()
 
 
-Dial = Callable[[Place], Awaitable[trio.abc.Stream]]
+Dial = Callable[[ServerAddress], Awaitable[trio.abc.Stream]]
 """Opens a connection, as `gateway.net.dialing.dial`."""
 
 
 @attrs.frozen(kw_only=True)
-class Access:
+class NamespaceAccess:
     """The address of a namespace, and the credentials for it."""
 
-    places: Sequence[Place]  # the nodes of one cluster
+    places: Sequence[ServerAddress]  # the nodes of one cluster
     credentials: Credentials
     tokens: TokenSource | None = None  # for Service Bus
     dialect: str = "auto"
@@ -235,7 +235,7 @@ class Access:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Connections:
+class ConnectionPool:
     """
     A pool of connections, each opened when the links of the others are used up. A dial goes on when
     its caller is cancelled, as `gateway.net.reconnecting` says.
@@ -244,15 +244,15 @@ class Connections:
     opened. If one has gone bad, all on which no send has succeeded since are replaced.
     """
 
-    _access: Access
+    _access: NamespaceAccess
     _options: LinkOptions
     _rng: random.Random
     _nursery: trio.Nursery
-    _peers: list[Peer] = attrs.field(factory=list, init=False)
+    _peers: list[NamespaceConnection] = attrs.field(factory=list, init=False)
     _dialling: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _hosts: Hosts = attrs.field(init=False)
     _failures: Failures = attrs.field(init=False)
-    _dials: Attempts[Peer] = attrs.field(init=False)
+    _dials: Attempts[NamespaceConnection] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._dials = Attempts(
@@ -263,7 +263,7 @@ class Connections:
         self._hosts = Hosts(places=self._access.places, rng=self._rng)
         self._failures = Failures(backoff=_BACKOFF, rng=self._rng)
 
-    async def take(self, since: float = ANY_TIME) -> Peer:
+    async def take(self, since: float = ANY_TIME) -> NamespaceConnection:
         """
         Return a connection that has room for a few links.
 
@@ -290,33 +290,33 @@ class Connections:
             for peer in self._peers:
                 nursery.start_soon(peer.client.close)
 
-    def _replace_bad(self, peer: Peer, since: float, is_silent: bool) -> None:
+    def _replace_bad(self, peer: NamespaceConnection, since: float, is_silent: bool) -> None:
         """Close the connections on which no send has succeeded since then, once they are idle."""
         for each in self._peers:
             if not each.is_replaced and each.is_doubtful(since):
                 each.replace()
                 self._nursery.start_soon(self._leave, each)
 
-    async def _leave(self, peer: Peer) -> None:
+    async def _leave(self, peer: NamespaceConnection) -> None:
         await trio.lowlevel.checkpoint()
         if not peer.is_idle:
             with trio.move_on_after(_LINGER):
                 await peer.client.wait_ended()
         await peer.client.close()
 
-    async def _open(self) -> Peer:
+    async def _open(self) -> NamespaceConnection:
         try:
             return await self._dials.opened()
         except BrokerError as error:
             self._failures.add(error)
             raise
 
-    async def _dial(self) -> Peer:
+    async def _dial(self) -> NamespaceConnection:
         seconds = _CONNECT_SHARE * self._options.connect_timeout
         return await self._hosts.first(self._begin, seconds)
 
-    async def _begin(self, place: Place, seconds: float) -> Peer:
-        peer: Peer = await self._nursery.start(self._serve, place, seconds)
+    async def _begin(self, place: ServerAddress, seconds: float) -> NamespaceConnection:
+        peer: NamespaceConnection = await self._nursery.start(self._serve, place, seconds)
         return peer
 
     def _note_end(self, lived: float, end: AmqpError) -> None:
@@ -330,7 +330,10 @@ class Connections:
             self._failures.add(refusal_from_condition(end.condition, end.description), forgiven=1)
 
     async def _serve(
-        self, place: Place, seconds: float, task_status: trio.TaskStatus[Peer]
+        self,
+        place: ServerAddress,
+        seconds: float,
+        task_status: trio.TaskStatus[NamespaceConnection],
     ) -> None:
         """Run one connection until it ends. It must be open within `seconds`."""
         deadline = trio.current_time() + seconds
@@ -342,7 +345,7 @@ class Connections:
         client = self._client(stream, place)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.run)
-            peer: Peer | None = None
+            peer: NamespaceConnection | None = None
             try:
                 with trio.CancelScope(deadline=deadline):
                     peer = await self._introduce(client, nursery)
@@ -360,7 +363,7 @@ class Connections:
         if peer is None:
             raise refusal
 
-    def _client(self, stream: trio.abc.Stream, place: Place) -> AmqpClient:
+    def _client(self, stream: trio.abc.Stream, place: ServerAddress) -> AmqpClient:
         return AmqpClient(
             stream,
             name=str(place),
@@ -376,19 +379,19 @@ class Connections:
             ),
         )
 
-    async def _introduce(self, client: AmqpClient, nursery: trio.Nursery) -> Peer:
+    async def _introduce(self, client: AmqpClient, nursery: trio.Nursery) -> NamespaceConnection:
         opened = await client.wait_opened()
         if self._access.tokens is None:
             dialect = dialect_of(self._access.dialect, opened.properties)
-            return Peer(client, dialect, None, self._replace_bad)
+            return NamespaceConnection(client, dialect, None, self._replace_bad)
         tokens = CbsTokens(client, self._access.tokens, partial(_addresses, client))
         await tokens.open()
         nursery.start_soon(tokens.run)
-        return Peer(client, SERVICE_BUS, tokens, self._replace_bad)
+        return NamespaceConnection(client, SERVICE_BUS, tokens, self._replace_bad)
 
 
 def _addresses(client: AmqpClient) -> set[str]:
     return {link.address for link in client.links.values() if link.address}
 
 
-Take = Callable[[], Awaitable[Peer]]
+Take = Callable[[], Awaitable[NamespaceConnection]]

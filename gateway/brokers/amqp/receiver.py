@@ -16,7 +16,7 @@ import trio
 
 from gateway.brokers.amqp.dialects import Dialect
 from gateway.brokers.amqp.options import LinkOptions
-from gateway.brokers.amqp.peer import Peer, Take
+from gateway.brokers.amqp.peer import NamespaceConnection, Take
 from gateway.brokers.amqp.senders import within
 from gateway.brokers.meter import Meter
 from gateway.capabilities.settling import SettlementDoubts
@@ -72,7 +72,7 @@ class AmqpReceiver:
     _dependencies: ReceiverDependencies
     _entity: EntityPath
     _mode: ReceiveMode
-    _peer: Peer = attrs.field(init=False)
+    _peer: NamespaceConnection = attrs.field(init=False)
     _link: ReceivingLink = attrs.field(init=False)
     # Left with their connections, which were replaced. What they hold can still be settled.
     _former: list[ReceivingLink] = attrs.field(factory=list, init=False)
@@ -204,7 +204,7 @@ class AmqpReceiver:
             " is delivered again"
         )
 
-    def _new_link(self, peer: Peer, address: str) -> NewLink:
+    def _new_link(self, peer: NamespaceConnection, address: str) -> NewLink:
         """
         The link always locks messages: a link that deletes at once would lose messages in transit
         when it ends.
@@ -230,10 +230,10 @@ class AmqpReceiver:
                 self._peer = peer
                 return
 
-    def _judged_attach(self, peer: Peer) -> AbstractContextManager[None]:
+    def _judged_attach(self, peer: NamespaceConnection) -> AbstractContextManager[None]:
         return peer.judged()
 
-    async def _new(self, peer: Peer, address: str) -> ReceivingLink:
+    async def _new(self, peer: NamespaceConnection, address: str) -> ReceivingLink:
         return await ReceivingLink(peer.client, self._new_link(peer, address)).once_attached()
 
     async def _look_after_link(self) -> None:

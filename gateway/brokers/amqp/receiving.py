@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.brokers.amqp.peer import Connections, Peer
+from gateway.brokers.amqp.peer import ConnectionPool, NamespaceConnection
 from gateway.brokers.amqp.senders import attach_watch
 from gateway.domain.errors import BrokerError
 from gateway.net.amqp.client import AmqpClient
@@ -22,20 +22,22 @@ ASKED_AFTER: Final = 10.0
 
 
 @attrs.define(eq=False, kw_only=True)
-class ReceivingConnections(Connections):
+class ReceivingConnections(ConnectionPool):
     """
     A pool of connections to receive on. One that has gone bad is replaced by itself, and only when
     another one could be opened: its end costs locks.
     """
 
-    _asked: set[Peer] = attrs.field(factory=set, init=False)  # whether they still answer
+    _asked: set[NamespaceConnection] = attrs.field(
+        factory=set, init=False
+    )  # whether they still answer
 
-    async def _introduce(self, client: AmqpClient, nursery: trio.Nursery) -> Peer:
+    async def _introduce(self, client: AmqpClient, nursery: trio.Nursery) -> NamespaceConnection:
         peer = await super()._introduce(client, nursery)
         nursery.start_soon(self._look_after, peer)
         return peer
 
-    async def _look_after(self, peer: Peer) -> None:
+    async def _look_after(self, peer: NamespaceConnection) -> None:
         asked = trio.current_time()
         while not peer.is_replaced:
             due = max(asked, peer.last_answer) + ASKED_AFTER
@@ -44,14 +46,14 @@ class ReceivingConnections(Connections):
                 asked = due
                 self._begin_to_retire(peer, is_sure=False)
 
-    def _replace_bad(self, peer: Peer, since: float, is_silent: bool) -> None:
+    def _replace_bad(self, peer: NamespaceConnection, since: float, is_silent: bool) -> None:
         self._begin_to_retire(peer, is_sure=is_silent or not _receivers(peer))
 
-    def _begin_to_retire(self, peer: Peer, *, is_sure: bool) -> None:
+    def _begin_to_retire(self, peer: NamespaceConnection, *, is_sure: bool) -> None:
         if peer not in self._asked and not peer.is_replaced:
             self._nursery.start_soon(self._retire, peer, is_sure)
 
-    async def _retire(self, peer: Peer, is_sure: bool) -> None:
+    async def _retire(self, peer: NamespaceConnection, is_sure: bool) -> None:
         """
         Let the receivers go over to another connection, if one can be opened. An answered attach
         speaks for this one. It isn't asked if a settlement had no answer, or nobody uses it.
@@ -67,7 +69,7 @@ class ReceivingConnections(Connections):
                 link.wake()
             await self._leave(peer)
 
-    async def _can_open(self, peer: Peer) -> bool:
+    async def _can_open(self, peer: NamespaceConnection) -> bool:
         """
         True if there is another connection, which was opened for that. If there is none, the
         namespace answers nobody, and what is locked stays locked.
@@ -81,7 +83,7 @@ class ReceivingConnections(Connections):
                 return False
         return True
 
-    async def _leave(self, peer: Peer) -> None:
+    async def _leave(self, peer: NamespaceConnection) -> None:
         """
         Close a connection that was replaced, once no receiver uses it or it answers nothing for
         longer than a good connection may be silent.
@@ -93,7 +95,7 @@ class ReceivingConnections(Connections):
                 break
         await super()._leave(peer)
 
-    async def _answers(self, peer: Peer) -> bool:
+    async def _answers(self, peer: NamespaceConnection) -> bool:
         """
         True if the peer attaches one more link to a receiver's queue in the time that each link has
         for that, or nobody receives there.
@@ -111,6 +113,6 @@ class ReceivingConnections(Connections):
         return False
 
 
-def _receivers(peer: Peer) -> list[ReceivingLink]:
+def _receivers(peer: NamespaceConnection) -> list[ReceivingLink]:
     """The links of receivers: those of requests and watches are of other classes."""
     return [each for each in peer.client.links.values() if type(each) is ReceivingLink]

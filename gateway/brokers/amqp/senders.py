@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from gateway.brokers.amqp.options import LinkOptions
-from gateway.brokers.amqp.peer import Peer, Take
+from gateway.brokers.amqp.peer import NamespaceConnection, Take
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.net.amqp.links import ReceivingLink, SendingLink
@@ -24,10 +24,10 @@ DEFAULT_SIZE: Final = 1024 * 1024  # bytes; for a peer that names no limit
 class Sender:
     """An attached link, and the watch on its queue."""
 
-    peer: Peer
+    peer: NamespaceConnection
     address: str
     link: SendingLink
-    watch: "Watch | None" = None
+    watch: "QueueWatch | None" = None
 
     @property
     def max_size(self) -> int:
@@ -45,7 +45,7 @@ class Sender:
         return self.peer.is_authorized(self.address)
 
     async def authorize(self) -> None:
-        """As `Peer.authorize`."""
+        """As `NamespaceConnection.authorize`."""
         await self.peer.authorize(self.address)
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class Sender:
             self.watch.close()
 
 
-class Watch(ReceivingLink):
+class QueueWatch(ReceivingLink):
     """
     A link without credit that watches a queue: it ends when the queue is deleted, and ends the
     sender's link then.
@@ -100,7 +100,7 @@ async def attach_sender(
 
 
 async def _attach(
-    peer: Peer, address: str, options: LinkOptions, session: SessionId | None
+    peer: NamespaceConnection, address: str, options: LinkOptions, session: SessionId | None
 ) -> Sender:
     watch = await attach_watch(peer, address) if peer.dialect.watched else None
     try:
@@ -124,7 +124,7 @@ async def _attach(
     return Sender(peer, address, link, watch)
 
 
-async def attach_watch(peer: Peer, address: str) -> Watch:
+async def attach_watch(peer: NamespaceConnection, address: str) -> QueueWatch:
     """
     Attach a link without credit to the address.
 
@@ -135,7 +135,7 @@ async def attach_watch(peer: Peer, address: str) -> Watch:
     new = NewLink(
         name=name, we_send=False, source=Terminus(address=address), target=Terminus(address=name)
     )
-    return await Watch(peer.client, new).once_attached()
+    return await QueueWatch(peer.client, new).once_attached()
 
 
 class _Closable(Protocol):
@@ -158,7 +158,7 @@ def drop_idle(kept: dict[K, C], most: int) -> None:
 
 
 @attrs.define(eq=False)
-class _Kept:
+class _CachedLink:
     """The link of one entity, and the lock of the task that attaches it."""
 
     attaching: trio.Lock = attrs.field(factory=trio.Lock)
@@ -185,9 +185,9 @@ class Senders:
     The attached links. Above the limit, the least recently used ones are closed if they are idle.
     """
 
-    _take: Callable[[float], Awaitable[Peer]]  # as `Connections.take`
+    _take: Callable[[float], Awaitable[NamespaceConnection]]  # as `Connections.take`
     _options: LinkOptions
-    _kept: dict[str, _Kept] = attrs.field(factory=dict, init=False)  # the last used is last
+    _kept: dict[str, _CachedLink] = attrs.field(factory=dict, init=False)  # the last used is last
 
     async def get(self, entity: EntityPath, since: float) -> Sender:
         """
@@ -197,7 +197,7 @@ class Senders:
             BrokerError: the link can't be attached, there is no connection, as in
                 `Connections.take`, or no token instead of one that expires. Nothing was sent.
         """
-        kept = self._kept.pop(entity.key, None) or _Kept()
+        kept = self._kept.pop(entity.key, None) or _CachedLink()
         self._kept[entity.key] = kept
         drop_idle(self._kept, self._options.max_senders)
         if kept.sender is None or not kept.alive or not kept.sender.is_authorized:
@@ -216,7 +216,7 @@ class Senders:
             del self._kept[entity.key]
             kept.close()
 
-    async def _attach(self, kept: _Kept, entity: EntityPath, since: float) -> None:
+    async def _attach(self, kept: _CachedLink, entity: EntityPath, since: float) -> None:
         async with kept.attaching:
             if kept.sender is not None and kept.alive:
                 await kept.sender.authorize()

@@ -21,7 +21,7 @@ from gateway.brokers.amqp.broker import AmqpBroker, opened, tls_of
 from gateway.brokers.amqp.cbs import AccessTokenSource, Signer, TokenSource
 from gateway.brokers.amqp.management import deliveries_of, manage
 from gateway.brokers.amqp.options import ServiceBusOptions
-from gateway.brokers.amqp.peer import Access, Dial, Peer
+from gateway.brokers.amqp.peer import Dial, NamespaceAccess, NamespaceConnection
 from gateway.brokers.amqp.servicebus_receivers import Locks, ServiceBusReceiver, ServiceBusSession
 from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
@@ -30,8 +30,8 @@ from gateway.brokers.servicebus.peer import (
     MAX_ANSWER,
     Authorization,
     BearerTokens,
+    EntityTokens,
     RestPeer,
-    Tokens,
 )
 from gateway.capabilities import TransactedWork
 from gateway.domain.bounded import Bounded
@@ -39,7 +39,7 @@ from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import NotSupported, OutcomeUnknown, SessionLockLost
 from gateway.domain.identity import Identity
 from gateway.domain.message import Delivery, Message, ReceiveMode
-from gateway.net.dialing import FAILURES, Place, dial, failure_of
+from gateway.net.dialing import FAILURES, ServerAddress, dial, failure_of
 from gateway.net.http.client import Connect, HttpClient, HttpClientOptions
 from gateway.ports import WallClock
 from gateway.wire.amqp.management import operations as ops
@@ -83,7 +83,7 @@ def open_socket(
     target = parse_connection_string(connection_string)
     connect = partial(trio.open_unix_socket, str(path))
 
-    async def dial(place: Place) -> trio.abc.Stream:
+    async def dial(place: ServerAddress) -> trio.abc.Stream:
         try:
             return await connect()
         except FAILURES as error:
@@ -110,7 +110,7 @@ def _broker(
 ) -> "ServiceBusBroker":
     secure = not target.plain
     port = target.port or (_TLS_PORT if secure else _PLAIN_PORT)
-    place = Place(host=target.host, port=port, tls=tls_of(options, secure=secure))
+    place = ServerAddress(host=target.host, port=port, tls=tls_of(options, secure=secure))
     source: TokenSource
     if access is not None:
         source = AccessTokenSource(host=target.authority, tokens=access)
@@ -137,14 +137,14 @@ def _broker(
         tokens = _web_tokens(attrs.evolve(target, port=web_port), options, clock)
     meter = Meter()
     return ServiceBusBroker(
-        access=Access(
+        access=NamespaceAccess(
             places=[place],
             credentials=Credentials(mechanism="ANONYMOUS"),
             tokens=source,
             dial=ways.dial,
         ),
         access_tokens=access,
-        signers=[each for each in (source, tokens) if isinstance(each, Signer | Tokens)],
+        signers=[each for each in (source, tokens) if isinstance(each, Signer | EntityTokens)],
         options=options,
         clock=clock,
         rng=rng,
@@ -154,8 +154,10 @@ def _broker(
     )
 
 
-def _web_tokens(target: ConnectionString, options: ServiceBusOptions, clock: WallClock) -> Tokens:
-    return Tokens(
+def _web_tokens(
+    target: ConnectionString, options: ServiceBusOptions, clock: WallClock
+) -> EntityTokens:
+    return EntityTokens(
         origin=f"{'http' if target.plain else 'https'}://{target.authority}",
         key_name=target.key_name,
         key=target.key,
@@ -169,11 +171,13 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
     """`ports.Broker`, with sessions, schedules, topics, transactions, and other capabilities."""
 
     _access_tokens: AccessTokens | None
-    _signers: Sequence[Signer | Tokens]  # none with access tokens
+    _signers: Sequence[Signer | EntityTokens]  # none with access tokens
     _web: HttpClient
     _peer: RestPeer
     _locks: Locks = attrs.field(factory=lambda: Bounded(_MOST_LOCKS), init=False)
-    _transacting: dict[Peer, transactions.TransactionLinks] = attrs.field(factory=dict, init=False)
+    _transacting: dict[NamespaceConnection, transactions.TransactionLinks] = attrs.field(
+        factory=dict, init=False
+    )
     # The open sessions, by the queue's key and the session's name.
     _sessions: dict[tuple[str, str], ServiceBusSession] = attrs.field(factory=dict, init=False)
     _opened: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
@@ -312,7 +316,7 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         user = self._access.credentials.user
         await transactions.commit(self._links_on(peer), work, settlements, user, self.meter)
 
-    def _links_on(self, peer: Peer) -> transactions.TransactionLinks:
+    def _links_on(self, peer: NamespaceConnection) -> transactions.TransactionLinks:
         for each in [each for each in self._transacting if each.over]:
             del self._transacting[each]
         links = self._transacting.get(peer)

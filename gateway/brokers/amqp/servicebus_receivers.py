@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from gateway.brokers.amqp.management import deliveries_of, manage
-from gateway.brokers.amqp.peer import Peer
+from gateway.brokers.amqp.peer import NamespaceConnection
 from gateway.brokers.amqp.receiver import DrainingReceiver
 from gateway.brokers.amqp.senders import within
 from gateway.capabilities import TransactedSettlement
@@ -95,7 +95,7 @@ class ServiceBusReceiver(DrainingReceiver):
         outcome_of(settlement)
         return TransactedSettlement(self, delivery, settlement)
 
-    def place_of(self, delivery: Delivery) -> tuple[Peer, ReceivingLink, DeliveryId]:
+    def place_of(self, delivery: Delivery) -> tuple[NamespaceConnection, ReceivingLink, DeliveryId]:
         """
         The connection and the link on which a delivery arrived, and its id there.
 
@@ -314,7 +314,7 @@ class ServiceBusSession(ServiceBusReceiver):
         """Never: the lock of a session ends with its link."""
         return False
 
-    def _judged_attach(self, peer: Peer) -> AbstractContextManager[None]:
+    def _judged_attach(self, peer: NamespaceConnection) -> AbstractContextManager[None]:
         """A namespace answers only once a session has messages, if none is named."""
         return nullcontext() if self._asked is None else super()._judged_attach(peer)
 
@@ -341,7 +341,7 @@ class ServiceBusSession(ServiceBusReceiver):
             raise SessionLockLost(f"session {self.session_id!r}: {error}")
         raise error
 
-    def _new_link(self, peer: Peer, address: str) -> NewLink:
+    def _new_link(self, peer: NamespaceConnection, address: str) -> NewLink:
         new = super()._new_link(peer, address)
         properties = {}
         if self._asked is None:

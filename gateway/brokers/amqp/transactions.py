@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from gateway.brokers.amqp.options import LinkOptions
-from gateway.brokers.amqp.peer import Peer
+from gateway.brokers.amqp.peer import NamespaceConnection
 from gateway.brokers.amqp.receiver import check_confirmed
 from gateway.brokers.amqp.senders import Sender, attach_sender, drop_idle, within
 from gateway.brokers.amqp.sending import encoded, transfers_of, verdict
@@ -65,7 +65,7 @@ _UNDO: Final = 2.0  # seconds to discharge with fail; later the namespace rolls 
 class TransactionLinks:
     """The links of one connection that only transactions use."""
 
-    peer: Peer
+    peer: NamespaceConnection
     _options: LinkOptions
     _coordinator: SendingLink | None = attrs.field(default=None, init=False)
     _session: SessionId | None = attrs.field(default=None, init=False)
@@ -113,7 +113,7 @@ class TransactionLinks:
                 await within(self._options.connect_timeout, str(entity), sender.authorize)
         return sender
 
-    async def _take(self) -> Peer:
+    async def _take(self) -> NamespaceConnection:
         return self.peer
 
     async def _attach_coordinator(self) -> SendingLink:
@@ -128,7 +128,7 @@ class TransactionLinks:
 
 
 @attrs.frozen
-class _Send:
+class _EnlistedSend:
     asked: TransactedSend
     sender: Sender
     transfers: Sequence[tuple[bytes, int]]
@@ -141,7 +141,7 @@ class Settling:
 
     asked: TransactedSettlement
     receiver: ServiceBusReceiver
-    peer: Peer
+    peer: NamespaceConnection
     link: ReceivingLink
     id: DeliveryId
     outcome: AmqpOutcome
@@ -166,7 +166,7 @@ def settlements_in(work: Sequence[TransactedWork]) -> list[Settling]:
     return found
 
 
-def peer_of(settlements: Sequence[Settling]) -> Peer | None:
+def peer_of(settlements: Sequence[Settling]) -> NamespaceConnection | None:
     """
     The connection on which the settled deliveries arrived; None: no delivery is settled.
 
@@ -218,13 +218,15 @@ async def commit(
 
 async def _prepared(
     links: TransactionLinks, work: TransactedSend, session: SessionId | None, user: str
-) -> _Send:
+) -> _EnlistedSend:
     payloads = encoded(work.messages, links.peer.dialect, user)
     sender = await links.sender(work.entity, session)
-    return _Send(work, sender, transfers_of(payloads, sender), sum(map(len, payloads)))
+    return _EnlistedSend(work, sender, transfers_of(payloads, sender), sum(map(len, payloads)))
 
 
-async def _do(sends: Sequence[_Send], settlements: Sequence[Settling], txn_id: bytes) -> None:
+async def _do(
+    sends: Sequence[_EnlistedSend], settlements: Sequence[Settling], txn_id: bytes
+) -> None:
     """
     Write all of the work, then wait until all of it is accepted provisionally.
 
@@ -249,7 +251,7 @@ async def _do(sends: Sequence[_Send], settlements: Sequence[Settling], txn_id: b
             each.link.withdraw(each.id, in_flight)
 
 
-async def _send(sends: Sequence[_Send], state: TransactionalState) -> None:
+async def _send(sends: Sequence[_EnlistedSend], state: TransactionalState) -> None:
     """
     Write all messages, then wait until all of them are accepted provisionally.
 
@@ -257,7 +259,7 @@ async def _send(sends: Sequence[_Send], state: TransactionalState) -> None:
         LinkVoid: a link has ended.
         BrokerError: one of them wasn't accepted.
     """
-    posted: list[tuple[_Send, InFlight]] = []
+    posted: list[tuple[_EnlistedSend, InFlight]] = []
     for send in sends:
         for payload, message_format in send.transfers:
             in_flight = await send.sender.link.post(payload, message_format, state)

@@ -39,7 +39,7 @@ class AccessToken:
 
 
 @attrs.frozen(kw_only=True)
-class _Kept:
+class _CachedToken:
     token: AccessToken
     since: float  # Trio's clock
     until: float
@@ -63,7 +63,7 @@ class AccessTokens:
     _rng: random.Random
     _observer: Observer
     _patience: float
-    _kept: _Kept | None = attrs.field(default=None, init=False)
+    _kept: _CachedToken | None = attrs.field(default=None, init=False)
     _error: BrokerError | None = attrs.field(default=None, init=False)  # of the last request
     _failing_since: float = attrs.field(default=0.0, init=False)
     _failures: int = attrs.field(default=0, init=False)  # in a row
@@ -130,7 +130,7 @@ class AccessTokens:
             with trio.move_on_after(pause):
                 await self._hurry.wait()
 
-    def _good(self) -> _Kept | None:
+    def _good(self) -> _CachedToken | None:
         kept = self._kept
         return None if kept is None or kept.until <= trio.current_time() else kept
 
@@ -152,7 +152,7 @@ class AccessTokens:
             failed = now - self._failing_since
             self._observer.report(TokenRegained(namespace=self._namespace, seconds=failed))
         self._error, self._failures = None, 0
-        self._kept = _Kept(token=token, since=now, until=now + seconds)
+        self._kept = _CachedToken(token=token, since=now, until=now + seconds)
         pause = _RENEWED_AT * seconds
         if token.renew is not None:
             pause = min(pause, _seconds(token.renew - date))

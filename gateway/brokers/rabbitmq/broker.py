@@ -24,7 +24,7 @@ from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.deliveries import token_prefix
 from gateway.brokers.rabbitmq.limited import LimitedConnection, UserLimit
-from gateway.brokers.rabbitmq.management import Management, open_management
+from gateway.brokers.rabbitmq.management import PluginManagement, open_management
 from gateway.brokers.rabbitmq.names import candidates, name_to_make
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.brokers.rabbitmq.own_receivers import OwnReceivers
@@ -43,7 +43,7 @@ from gateway.brokers.rabbitmq.settings import (
 )
 from gateway.brokers.rabbitmq.unsettled import UnsettledDeliveries
 from gateway.capabilities import Batches
-from gateway.changes import Turn, Turns
+from gateway.changes import QueueTurn, Turns
 from gateway.domain.backlog import is_of_pair
 from gateway.domain.backoff import Backoff
 from gateway.domain.billing import Operation
@@ -61,9 +61,9 @@ from gateway.domain.errors import (
 )
 from gateway.domain.identity import Identity, known_to_all, rabbitmq_identity
 from gateway.domain.message import Message, ReceiveMode
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.net.hosts import Hosts, places_of
-from gateway.net.rabbitmq.connection import RabbitmqConnection, Target, connect
+from gateway.net.rabbitmq.connection import BrokerLogin, RabbitmqConnection, connect
 from gateway.net.reconnecting import ANY_TIME, Failures, Reconnecting
 from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
@@ -162,12 +162,12 @@ class RabbitmqBroker:
     `Verifies`. Connects on first use.
     """
 
-    _places: Sequence[Place]
+    _places: Sequence[ServerAddress]
     _login: Login
     _options: RabbitmqOptions
     _clock: WallClock
     _rng: random.Random
-    _management: Management | None = None
+    _management: PluginManagement | None = None
     _max_lanes: int = MAX_LANES  # channels for sends
     _work: float = WORK  # seconds between two receives, before others get the rest
     meter: Meter = attrs.field(factory=Meter, init=False)
@@ -483,8 +483,8 @@ class RabbitmqBroker:
         login = attrs.evolve(self._login, name=f"pairgate {name}")
         hosts = Hosts(places=self._places, rng=self._rng)
 
-        async def try_host(place: Place, seconds: float) -> RabbitmqConnection:
-            target = Target(place=place, login=login, connect_timeout=seconds)
+        async def try_host(place: ServerAddress, seconds: float) -> RabbitmqConnection:
+            target = BrokerLogin(place=place, login=login, connect_timeout=seconds)
             return await connect(target, self._nursery)
 
         async def dial() -> RabbitmqConnection:
@@ -522,7 +522,11 @@ class RabbitmqBroker:
             raise verdict
 
     async def _publish(
-        self, entity: EntityPath, batches: Sequence[Sequence[Outgoing]], since: float, turn: Turn
+        self,
+        entity: EntityPath,
+        batches: Sequence[Sequence[Outgoing]],
+        since: float,
+        turn: QueueTurn,
     ) -> Sequence[BrokerError | None]:
         if not any(batches):
             return [None] * len(batches)

@@ -29,7 +29,7 @@ _MAX_QUESTIONS: Final = 8  # concurrent requests, each with a channel; a broker 
 _AGAIN: Final = 0.05  # seconds; the broker says when a closed channel is free, which wakes nobody
 
 
-class DeadLetters(Protocol):
+class DeadLetterWriter(Protocol):
     """Adds messages to the dead letters of a queue."""
 
     async def dead_letter(self, entity: EntityPath, message: Message) -> None:

@@ -11,7 +11,7 @@ import trio
 from gateway.brokers.rabbitmq.names import NAME
 from gateway.deadlines import answered_within
 from gateway.domain.errors import InvalidRequest, Unavailable
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.net.hosts import Hosts, places_of
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.tls import ClientTlsOptions, client_context
@@ -39,7 +39,7 @@ def open_management(
     tls: ClientTlsOptions,
     connect_timeout: float,
     rng: random.Random,
-) -> "Management | None":
+) -> "PluginManagement | None":
     """
     The client for `http(s)://host:port,...`, or None for an empty URL; nothing is sent yet. The
     hosts are nodes of one cluster.
@@ -71,10 +71,10 @@ def open_management(
             for place in places
         },
     )
-    return Management(client=nodes, login=login)
+    return PluginManagement(client=nodes, login=login)
 
 
-class Client(Protocol):
+class ManagementClient(Protocol):
     """Answers requests, as `HttpClient` does."""
 
     async def request(self, request: Request) -> Response: ...
@@ -89,7 +89,7 @@ class _Nodes:
     """
 
     hosts: Hosts
-    clients: Mapping[Place, HttpClient]
+    clients: Mapping[ServerAddress, HttpClient]
 
     async def request(self, request: Request) -> Response:
         return await self.hosts.first(partial(self._ask, request), _PATIENCE)
@@ -98,7 +98,7 @@ class _Nodes:
         for client in self.clients.values():
             await client.aclose()
 
-    async def _ask(self, request: Request, place: Place, seconds: float) -> Response:
+    async def _ask(self, request: Request, place: ServerAddress, seconds: float) -> Response:
         try:
             with trio.fail_after(seconds):
                 response = await self.clients[place].request(request)
@@ -110,10 +110,10 @@ class _Nodes:
 
 
 @attrs.frozen(kw_only=True)
-class Management:
+class PluginManagement:
     """Requests to the plugin of one broker, about one vhost. They change nothing."""
 
-    _client: Client
+    _client: ManagementClient
     _login: ManagementLogin
 
     async def queue(self, name: str) -> ManagedQueue:

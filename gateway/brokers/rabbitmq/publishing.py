@@ -18,7 +18,7 @@ import trio
 
 from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.sender import LeaderUnknown, RabbitmqSender
-from gateway.changes import Turn
+from gateway.changes import QueueTurn
 from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
@@ -42,7 +42,7 @@ class Publishing:
     _channels: Channels
 
     async def send_many(
-        self, queue: str, batches: Sequence[Sequence[Outgoing]], since: float, turn: Turn
+        self, queue: str, batches: Sequence[Sequence[Outgoing]], since: float, turn: QueueTurn
     ) -> Sequence[BrokerError | None]:
         """
         As `RabbitmqSender.send_many`, but a queue without a leader gets a second to elect one, and
@@ -81,7 +81,7 @@ class Publishing:
         batches: Sequence[Sequence[Outgoing]],
         since: float,
         led_since: float,
-        turn: Turn,
+        turn: QueueTurn,
     ) -> Sequence[BrokerError | None]:
         try:
             return await self._sender.send_many(queue, batches, since, led_since, turn)

@@ -23,7 +23,7 @@ import attrs
 import trio
 from pamqp import commands
 
-from gateway.brokers.rabbitmq.channels import Channels, DeadLetters
+from gateway.brokers.rabbitmq.channels import Channels, DeadLetterWriter
 from gateway.brokers.rabbitmq.deliveries import (
     Consumer,
     Held,
@@ -65,7 +65,7 @@ _SAME_DATE: Final = 0.01  # seconds in which all deliveries get the date of the 
 
 
 @attrs.define(eq=False)
-class _Subscription:
+class _ConsumerTask:
     """A task that makes a consumer for a receive."""
 
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -84,7 +84,7 @@ class RabbitmqReceiver:
     _entity: EntityPath
     _mode: ReceiveMode
     _channels: Channels
-    _dead_letters: DeadLetters
+    _dead_letters: DeadLetterWriter
     _clock: WallClock
     _lock_duration: float
     _deliveries: UnsettledDeliveries
@@ -106,7 +106,7 @@ class RabbitmqReceiver:
     _gives_back_at: float = 0.0
     _spawn: Spawn
     _subscribing: trio.Lock = attrs.field(factory=trio.Lock)
-    _subscriptions: set[_Subscription] = attrs.field(factory=set)
+    _subscriptions: set[_ConsumerTask] = attrs.field(factory=set)
     _arrived: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _last_arrival: float = -math.inf  # by Trio's clock
     # Receives that wait until no more messages arrive, or as many as they may take: their limits.
@@ -320,7 +320,7 @@ class RabbitmqReceiver:
         """As `_subscribe`, which goes on if the receive is cancelled meanwhile."""
         if self._scope.cancel_called:
             raise Unavailable("the receiver was closed")
-        subscription = _Subscription()
+        subscription = _ConsumerTask()
         self._subscriptions.add(subscription)
         self._spawn(self._run, subscription, limit)
         try:
@@ -332,7 +332,7 @@ class RabbitmqReceiver:
         if subscription.error is not None:
             raise subscription.error
 
-    async def _run(self, subscription: _Subscription, limit: int) -> None:
+    async def _run(self, subscription: _ConsumerTask, limit: int) -> None:
         try:
             with subscription.scope:
                 async with self._subscribing:

@@ -19,7 +19,7 @@ import attrs
 import trio
 from pamqp import commands
 
-from gateway.changes import Turn
+from gateway.changes import QueueTurn
 from gateway.domain.errors import (
     BrokerError,
     Busy,
@@ -276,7 +276,7 @@ class RabbitmqSender:
         batches: Sequence[Sequence[Outgoing]],
         since: float = ANY_TIME,
         led_since: float = -math.inf,
-        turn: Turn | None = None,
+        turn: QueueTurn | None = None,
     ) -> Sequence[BrokerError | None]:
         """
         Return once the broker has confirmed or refused all messages; the verdicts are as in

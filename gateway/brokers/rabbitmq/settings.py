@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 
 from gateway.brokers.rabbitmq.channels import Channels
-from gateway.brokers.rabbitmq.management import Management
+from gateway.brokers.rabbitmq.management import PluginManagement
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import InvalidRequest, OutcomeUnknown, Unavailable
 from gateway.wire.rabbitmq.errors import ACCESS_REFUSED, PRECONDITION_FAILED, error_of
@@ -184,7 +184,7 @@ def _policy_wins(name: str, argument: str | int, policy: str | int, kind: str) -
 
 
 async def read_settings(
-    channels: Channels, management: Management | None, queue: str
+    channels: Channels, management: PluginManagement | None, queue: str
 ) -> Settings | None:
     """
     The settings in effect, as far as they are known now: of a new queue, the arguments without the
@@ -205,7 +205,7 @@ async def read_settings(
 
 
 async def doubts_of(
-    channels: Channels, management: Management | None, queue: str, *, is_backlog: bool
+    channels: Channels, management: PluginManagement | None, queue: str, *, is_backlog: bool
 ) -> list[str]:
     """
     The settings of the queue by which messages may be lost.

@@ -25,7 +25,7 @@ from gateway.domain.bounded import Bounded
 from gateway.domain.errors import BrokerError, LockLost, NotSupported, OutcomeUnknown
 from gateway.domain.held_deliveries import HeldDeliveries
 from gateway.domain.message import Delivery, Message, Settlement
-from gateway.net.rabbitmq.channel import Answer, Channel
+from gateway.net.rabbitmq.channel import Channel, PendingAnswer
 
 MAX_DELIVERIES: Final = 10_000  # per receiver
 MAX_PREFETCH: Final = 1000  # per consumer
@@ -61,7 +61,7 @@ class UnsettledDeliveries:
         factory=lambda: Bounded(MAX_DELIVERIES), init=False
     )
     # The pending answer, shared by all frames that are written before its request.
-    _flushing: Answer | None = attrs.field(default=None, init=False)
+    _flushing: PendingAnswer | None = attrs.field(default=None, init=False)
 
     @property
     def next_end(self) -> float:
@@ -220,7 +220,7 @@ class UnsettledDeliveries:
             OutcomeUnknown: the channel was closed before the answer.
         """
         if self._flushing is None:
-            self._flushing = flushing = Answer()
+            self._flushing = flushing = PendingAnswer()
             try:
                 await trio.lowlevel.checkpoint()  # other calls may join
             finally:

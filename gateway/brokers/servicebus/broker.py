@@ -24,11 +24,11 @@ from gateway.brokers.servicebus.peer import (
     MAX_MESSAGE,
     Authorization,
     BearerTokens,
+    EntityTokens,
     RestPeer,
-    Tokens,
     is_from_pairgate,
 )
-from gateway.brokers.servicebus.receiver import LongPolls, RestReceiver
+from gateway.brokers.servicebus.receiver import PollLimit, RestReceiver
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
 from gateway.domain.errors import (
     BrokerError,
@@ -53,11 +53,11 @@ from gateway.wire.servicebus.batch import loses_nothing
 from gateway.wire.servicebus.errors import fails
 from gateway.wire.servicebus.operations import (
     MAX_LIMIT,
-    Accepted,
     Delivered,
     Form,
     PeekMessages,
     ProbeEntity,
+    SendAccepted,
     SendMessages,
 )
 from gateway.wire.servicebus.rest import build_request
@@ -139,14 +139,14 @@ def open_namespace(
                 fails=fails,
             ),
         )
-        for connections in (options.max_connections, LongPolls(options.max_polls).connections)
+        for connections in (options.max_connections, PollLimit(options.max_polls).connections)
     ]
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     tokens: Authorization
     if access is not None:
         tokens = BearerTokens(tokens=access)
     else:
-        tokens = Tokens(
+        tokens = EntityTokens(
             origin=f"{'https' if secure else 'http'}://{host}:{port}",
             key_name=unquote(parts.username or ""),
             key=options.key,
@@ -174,16 +174,16 @@ class ServiceBusRestBroker(RestManagement):
     _clock: WallClock
     meter: Meter = attrs.field(factory=Meter, init=False)
     _peer: RestPeer = attrs.field(init=False)
-    _long_polls: LongPolls = attrs.field(init=False)
+    _long_polls: PollLimit = attrs.field(init=False)
     _opened: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._long_polls = LongPolls(self._options.max_polls)
+        self._long_polls = PollLimit(self._options.max_polls)
         self._peer = self._peer_by(self._client)
 
     def replace_key(self, name: str, key: str) -> None:
         """As `ReplacesKey.replace_key`. With access tokens, there is no key."""
-        if isinstance(self._tokens, Tokens):
+        if isinstance(self._tokens, EntityTokens):
             self._tokens.replace_key(name, key)
 
     async def __aenter__(self) -> Self:
@@ -227,7 +227,7 @@ class ServiceBusRestBroker(RestManagement):
                 raise OutcomeUnknown(
                     f"{number} of {len(sends)} requests were accepted, then: {error}"
                 ) from error
-            if isinstance(answer, Accepted):
+            if isinstance(answer, SendAccepted):
                 accepted_by = answer.accepted_by
         return accepted_by
 

@@ -98,7 +98,7 @@ class BearerTokens:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Tokens:
+class EntityTokens:
     """
     Shared access signatures, one for each entity, so that the keys of single entities work, too.
 

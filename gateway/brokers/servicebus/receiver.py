@@ -55,7 +55,7 @@ _MOST_MILLISECONDS: Final = 2**32 - 1
 
 
 @attrs.define(eq=False)
-class LongPolls:
+class PollLimit:
     """
     Limits how many receives wait at the namespace at a time, `most`: each occupies a connection, of
     which a namespace gives one client only some. Further receives return at once, and share
@@ -95,7 +95,7 @@ class RestReceiver:
     _entity: EntityPath
     _mode: ReceiveMode
     _poll: float
-    _long_polls: LongPolls
+    _long_polls: PollLimit
     _most: int
     _clock: WallClock
     # Without their messages, each with the duration of its lock on arrival.
@@ -124,7 +124,7 @@ class RestReceiver:
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """
-        As `Polls.poll`. Waits at the namespace, unless as many receives as `LongPolls` allows wait
+        As `Polls.poll`. Waits at the namespace, unless as many receives as `PollLimit` allows wait
         there. The queue's lock duration applies; `lock` is ignored.
 
         The namespace is to answer before the caller's deadline. The messages of a later answer are

@@ -15,7 +15,7 @@ _ROW_ENDS: Final = 60.0  # seconds after a pause: the next refusal is the first 
 
 
 @attrs.define(eq=False)
-class _Row:
+class _BusyQueue:
     count: int = 0  # of pauses, each longer than the one before it
     until: float = 0.0  # the end of the last one, by Trio's clock
 
@@ -26,7 +26,7 @@ class BusyRows:
 
     rng: random.Random
     backoff: Backoff = Backoff(first=1.0, cap=30.0)
-    _rows: Bounded[str, _Row] = attrs.field(factory=lambda: Bounded(_MOST, renews=True))
+    _rows: Bounded[str, _BusyQueue] = attrs.field(factory=lambda: Bounded(_MOST, renews=True))
 
     def refused(self, queue: str, error: Busy) -> Busy:
         """Return the error for the client; another one only if the service has named no time."""
@@ -34,7 +34,7 @@ class BusyRows:
             return error
         now, row = trio.current_time(), self._rows.get(queue)
         if row is None or row.until + _ROW_ENDS <= now:
-            row = self._rows[queue] = _Row()
+            row = self._rows[queue] = _BusyQueue()
         if row.until <= now:
             row.count += 1
             row.until = now + self.backoff.delay(row.count, self.rng)

@@ -57,7 +57,7 @@ class Rights(enum.Enum):
     STORAGE_ROLES = "storage roles"
 
 
-class Answer(enum.Enum):
+class AbilityState(enum.Enum):
     """Says if the namespace has the ability now."""
 
     YES = "yes"
@@ -69,12 +69,14 @@ class Answer(enum.Enum):
 class AbilityStatus:
     """The status of one ability. None: not known, or never happened."""
 
-    state: Answer = field(
-        default=Answer.UNKNOWN,
+    state: AbilityState = field(
+        default=AbilityState.UNKNOWN,
         metadata=gauge(
             "pairgate_namespace_ability",
             "1: the ability works; 0: it fails.",
-            of=lambda one: None if one.state is Answer.UNKNOWN else one.state is Answer.YES,
+            of=lambda one: (
+                None if one.state is AbilityState.UNKNOWN else one.state is AbilityState.YES
+            ),
         ),
     )
     since: datetime | None = field(  # of the state
@@ -82,7 +84,7 @@ class AbilityStatus:
         metadata=gauge(
             "pairgate_namespace_ability_since_time_seconds",
             "Last change of the ability, in seconds since 1970.",
-            of=lambda one: None if one.state is Answer.UNKNOWN else one.since,
+            of=lambda one: None if one.state is AbilityState.UNKNOWN else one.since,
         ),
     )
     seen: datetime | None = None  # the last evidence
@@ -106,7 +108,7 @@ class Abilities:
         """Record that a receiver has waited for messages since `since` without an error."""
         known = self._of(Ability.RECEIVE)
         was_later = known.failed is not None and known.failed > since
-        if was_later or self._of(Ability.REACH).state is Answer.NO:
+        if was_later or self._of(Ability.REACH).state is AbilityState.NO:
             return self
         return self._with([self._succeeded(Ability.RECEIVE, at)])
 
@@ -137,18 +139,18 @@ class Abilities:
     @property
     def is_lost(self) -> bool:
         """True if the last evidence says that the namespace can't be reached."""
-        return self._of(Ability.REACH).state is Answer.NO
+        return self._of(Ability.REACH).state is AbilityState.NO
 
     def _now(self, ability: Ability, at: datetime) -> AbilityStatus:
         known = self._of(ability)
         if known.seen is None:
             return known
         if at - known.seen > FRESH:
-            return attrs.evolve(known, state=Answer.UNKNOWN, since=known.seen)
+            return attrs.evolve(known, state=AbilityState.UNKNOWN, since=known.seen)
         reach = self._of(Ability.REACH)
-        lost = reach.since if reach.state is Answer.NO else None
-        if lost is not None and known.state is Answer.YES and known.seen <= lost:
-            return attrs.evolve(known, state=Answer.UNKNOWN, since=lost)
+        lost = reach.since if reach.state is AbilityState.NO else None
+        if lost is not None and known.state is AbilityState.YES and known.seen <= lost:
+            return attrs.evolve(known, state=AbilityState.UNKNOWN, since=lost)
         return known
 
     def _of(self, ability: Ability) -> AbilityStatus:
@@ -159,8 +161,8 @@ class Abilities:
 
     def _succeeded(self, ability: Ability, at: datetime) -> tuple[Ability, AbilityStatus]:
         known = self._of(ability)
-        since = known.since if known.state is Answer.YES and self._is_fresh(known, at) else at
-        return ability, attrs.evolve(known, state=Answer.YES, since=since, seen=at)
+        since = known.since if known.state is AbilityState.YES and self._is_fresh(known, at) else at
+        return ability, attrs.evolve(known, state=AbilityState.YES, since=since, seen=at)
 
     def _failed(
         self, ability: Ability, tried: Ability, error: BrokerError, at: datetime
@@ -173,17 +175,17 @@ class Abilities:
             remedy=remedy(tried, error, self.rights),
         )
         is_sure = isinstance(error, Unreachable | Untrusted | NoToken | CredentialRefused)
-        worked = known.seen if known.state is Answer.YES else None
+        worked = known.seen if known.state is AbilityState.YES else None
         if worked is not None and at - worked < AMONG and not is_sure:
             return ability, known
-        still = known.state is Answer.NO and self._is_fresh(known, at)
+        still = known.state is AbilityState.NO and self._is_fresh(known, at)
         since = known.since if still else at
-        return ability, attrs.evolve(known, state=Answer.NO, since=since, seen=at)
+        return ability, attrs.evolve(known, state=AbilityState.NO, since=since, seen=at)
 
     def _data_passes(self, at: datetime) -> bool:
         """True if sends or receives work: a management endpoint may be down by itself."""
         known = [self._of(Ability.SEND), self._of(Ability.RECEIVE)]
-        return any(one.state is Answer.YES and self._is_fresh(one, at) for one in known)
+        return any(one.state is AbilityState.YES and self._is_fresh(one, at) for one in known)
 
     @staticmethod
     def _is_fresh(known: AbilityStatus, at: datetime) -> bool:

@@ -17,7 +17,7 @@ from gateway.app.operations.admin_endpoint import (
     find_admin,
 )
 from gateway.app.operations.gateway_keys import GatewayKeys
-from gateway.app.operations.targets import Target
+from gateway.app.operations.targets import OpenNamespace
 from gateway.app.operations.ways_in import find_way_in
 from gateway.app.runtime import Runtime
 from gateway.domain.access import Right
@@ -26,7 +26,7 @@ from gateway.extensions.announcements.configuration import TRIGGERS, TriggerTopi
 from gateway.extensions.announcements.trigger_feed import TriggerFeed
 from gateway.extensions.announcements.trigger_topic import TopicFeed
 from gateway.listening.listener import QueueListener
-from gateway.listening.process.feeds import Source
+from gateway.listening.process.feeds import TriggerSource
 from gateway.ports import Broker, Service
 
 # between two receives of a namespace that must be polled, unless its options set it
@@ -38,9 +38,9 @@ async def make_feeds(
     stack: AsyncExitStack,
     keys: GatewayKeys,
     runtime: Runtime,
-    target: Target,
+    target: OpenNamespace,
     listener: QueueListener[Any],
-    source: Source,
+    source: TriggerSource,
 ) -> Sequence[Service]:
     """
     The feeds of the listener's triggers, not running yet. Without any, idle queues of namespaces
@@ -105,8 +105,8 @@ async def _keeper(
     keys: GatewayKeys,
     settings: TriggerTopic,
     runtime: Runtime,
-    target: Target,
-    source: Source,
+    target: OpenNamespace,
+    source: TriggerSource,
 ) -> tuple[Broker, float]:
     """
     The namespace with the topic, and the seconds of silence after which it counts as failed. If a

@@ -20,7 +20,7 @@ from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.openapi import (
     ALWAYS,
     TEXT,
-    Operation,
+    PathOperation,
     in_path,
     in_query,
     object_schema,
@@ -46,9 +46,9 @@ class TriggerRoutes:
     _options: AdminOptions
 
     @staticmethod
-    def operations() -> Iterator[Operation]:
+    def operations() -> Iterator[PathOperation]:
         queues = {**in_query("queues", "separated by commas", TEXT), "required": True}
-        yield Operation(
+        yield PathOperation(
             path="/triggers",
             summary="new messages in these queues, as server-sent events",
             answers={200: {"text/event-stream": TEXT}},
@@ -57,7 +57,7 @@ class TriggerRoutes:
             parameters=(queues,),
         )
         size = {"type": "integer", "minimum": 0, "maximum": _LARGEST}
-        yield Operation(
+        yield PathOperation(
             path="/triggers/{queue}",
             method="post",
             summary="tells the listeners of a queue that it has a new message",

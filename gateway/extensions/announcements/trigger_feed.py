@@ -13,7 +13,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import TriggersLost, TriggersRegained
 from gateway.extensions.announcements.wire import OPEN, parse_announcement
 from gateway.listening.triggers import Trigger, Triggers
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.net.http.event_stream import EventStream, open_events
 from gateway.ports import Observer
 from gateway.wire.http.messages import Headers, Request
@@ -35,7 +35,7 @@ class TriggerFeed:
     stream.
     """
 
-    place: Place
+    place: ServerAddress
     authorization: Callable[[], str | None]
     queues: Sequence[EntityPath]
     triggers: Triggers

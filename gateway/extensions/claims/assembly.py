@@ -21,7 +21,7 @@ from gateway.domain.message import Message
 from gateway.extensions.claims import claim as claims
 from gateway.extensions.claims.azure_blob_store import AzureBlobStore
 from gateway.extensions.claims.broker import ClaimedBroker
-from gateway.extensions.claims.claim_check import ClaimCheck, Codec
+from gateway.extensions.claims.claim_check import ClaimCheck, MessageCodec
 from gateway.extensions.claims.collector import Collector
 from gateway.extensions.claims.configuration import CLAIMS, PACKING, Claims
 from gateway.extensions.claims.encryption import TAG
@@ -34,7 +34,7 @@ from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.azure_blob import parse_blob_account
 
 FOLDER: Final = "folder:"
-CODEC: Final = Codec(encode=encode_message, decode=decode_message)
+CODEC: Final = MessageCodec(encode=encode_message, decode=decode_message)
 PROBE: Final = b"Pairgate has looked whether it can write here."
 
 

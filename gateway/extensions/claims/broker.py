@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from gateway.capabilities import Batches, Peeks, Schedules, SendEach, SendsMany, Sessions
-from gateway.changes import Turn, Turns
+from gateway.changes import QueueTurn, Turns
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import Delivery, Message, ReceiveMode
@@ -82,7 +82,7 @@ class ClaimedBroker(SendWrapper):
         return await self._send(send, entity, batches, self._turns.take(None))
 
     async def _send(
-        self, send: SendEach[T], entity: EntityPath, batches: Batches, turn: Turn
+        self, send: SendEach[T], entity: EntityPath, batches: Batches, turn: QueueTurn
     ) -> Sequence[T | BrokerError]:
         kept: list[list[Claim]] = []  # the verdict of each batch
         ready: list[Sequence[Message] | BrokerError] = []

@@ -32,7 +32,7 @@ LAST_STEP: Final = 3.0  # seconds for the steps that follow a send or a settleme
 
 
 @attrs.frozen(kw_only=True)
-class Codec:
+class MessageCodec:
     """Encodes a message, including its body, and decodes it. Both raise `MessageError`."""
 
     encode: Callable[[Message], bytes]
@@ -48,7 +48,7 @@ class ClaimCheck:
 
     store: ClaimStore
     options: ClaimOptions
-    codec: Codec
+    codec: MessageCodec
     clock: WallClock
     new_id: NewId
     observer: Observer

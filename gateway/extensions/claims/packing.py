@@ -25,7 +25,7 @@ from gateway.capabilities import (
     send_accepted_by,
     send_each,
 )
-from gateway.changes import Turn, Turns
+from gateway.changes import QueueTurn, Turns
 from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -39,7 +39,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode
 from gateway.extensions.claims import pack as packs
-from gateway.extensions.claims.claim_check import Codec
+from gateway.extensions.claims.claim_check import MessageCodec
 from gateway.extensions.claims.compression import compressed, in_thread
 from gateway.extensions.claims.options import PackingRule
 from gateway.extensions.claims.unpacking import PackedReceiver, as_peeked
@@ -60,7 +60,7 @@ class _Parcel:
 
     entity: EntityPath
     rule: PackingRule
-    turn: Turn
+    turn: QueueTurn
     members: dict[int, list[tuple[Message, bytes]]] = attrs.field(factory=dict)
     in_order: list[int] = attrs.field(factory=list)  # senders whose order is kept
     count: int = 0
@@ -108,7 +108,7 @@ class PackedBroker(ForwardingBroker):
 
     broker: Broker
     rules: tuple[PackingRule, ...]
-    codec: Codec
+    codec: MessageCodec
     clock: WallClock
     new_id: NewId
     # The parcels that still collect messages.

@@ -39,7 +39,7 @@ from gateway.domain.message import (
 from gateway.extensions.claims import claim as claims
 from gateway.extensions.claims.claim import Claim, ClaimCorrupt, ClaimMissing
 from gateway.extensions.claims.claim_check import LAST_STEP, ClaimCheck
-from gateway.extensions.claims.waiting import Waiting
+from gateway.extensions.claims.waiting import WaitingReceives
 from gateway.offering import Wrapper, required
 from gateway.ports import Observer, Receiver, WallClock
 
@@ -70,7 +70,7 @@ class ClaimDependencies:
 
 
 @attrs.define(eq=False)
-class _Held:
+class _FetchedDelivery:
     """A delivery that was received and isn't delivered yet, and the time of the next try."""
 
     delivery: Delivery
@@ -93,8 +93,8 @@ class ClaimedReceiver(Wrapper):
     claim_check: ClaimCheck
     dependencies: ClaimDependencies
     in_order: bool = False  # True: nothing may overtake a held message
-    _held: deque[_Held] = attrs.field(factory=deque, init=False)
-    _waiting: Waiting = attrs.field(factory=Waiting, init=False)
+    _held: deque[_FetchedDelivery] = attrs.field(factory=deque, init=False)
+    _waiting: WaitingReceives = attrs.field(factory=WaitingReceives, init=False)
     _unsettled: Bounded[str, Claim] = attrs.field(
         factory=lambda: Bounded(MAX_UNSETTLED), init=False
     )
@@ -128,9 +128,9 @@ class ClaimedReceiver(Wrapper):
             if self._held:
                 self._waiting.call_one()
 
-    async def _deliver(self, batch: deque[_Held]) -> Sequence[Delivery]:
+    async def _deliver(self, batch: deque[_FetchedDelivery]) -> Sequence[Delivery]:
         """The deliveries of the batch whose bodies are there; the others are held."""
-        whole: list[_Held] = []
+        whole: list[_FetchedDelivery] = []
         try:
             await self._drop_lost(batch)
             await self._restore(batch, whole)
@@ -140,7 +140,7 @@ class ClaimedReceiver(Wrapper):
         self._put_back(batch)
         return [held.delivery for held in whole]
 
-    async def _drop_lost(self, batch: deque[_Held]) -> None:
+    async def _drop_lost(self, batch: deque[_FetchedDelivery]) -> None:
         """
         Check with the namespace those locks that may have expired; a message without its lock is
         delivered again by the namespace.
@@ -151,7 +151,7 @@ class ClaimedReceiver(Wrapper):
                 if held.lock is OVER:
                     batch.remove(held)
 
-    async def _restore(self, batch: deque[_Held], whole: list[_Held]) -> None:
+    async def _restore(self, batch: deque[_FetchedDelivery], whole: list[_FetchedDelivery]) -> None:
         """Move the messages that can be delivered from the batch to `whole`; the others wait."""
         while batch:
             held = batch[0]
@@ -170,25 +170,25 @@ class ClaimedReceiver(Wrapper):
             batch.popleft()
             if found is not None:
                 lock = ENDLESS if self._deletes else held.lock
-                whole.append(_Held(found, lock, deleted=self._deletes))
+                whole.append(_FetchedDelivery(found, lock, deleted=self._deletes))
 
     @property
     def _deletes(self) -> bool:
         return self.mode is ReceiveMode.RECEIVE_AND_DELETE
 
-    def _is_too_much(self, message: Message, whole: Sequence[_Held]) -> bool:
+    def _is_too_much(self, message: Message, whole: Sequence[_FetchedDelivery]) -> bool:
         bodies = [held.delivery.message.body for held in whole]
         taken = sum(len(body) for body in bodies if isinstance(body, bytes))
         size = size_to_fetch(message)
         return size > 0 and taken + size > self.claim_check.options.max_fetched
 
-    def _ready(self, limit: int) -> deque[_Held]:
+    def _ready(self, limit: int) -> deque[_FetchedDelivery]:
         """
         Held messages that may be tried now; a message whose lock has expired is delivered again by
         the namespace.
         """
         now = trio.current_time()
-        left, ready = deque[_Held](), deque[_Held]()
+        left, ready = deque[_FetchedDelivery](), deque[_FetchedDelivery]()
         for held in self._held:
             if held.lock.latest <= now:
                 continue
@@ -197,7 +197,7 @@ class ClaimedReceiver(Wrapper):
         self._held = left
         return ready
 
-    async def _take(self, limit: int) -> deque[_Held]:
+    async def _take(self, limit: int) -> deque[_FetchedDelivery]:
         due = min((held.due for held in self._held), default=math.inf)
         if self.in_order and self._held:
             due = self._held[0].due
@@ -206,26 +206,28 @@ class ClaimedReceiver(Wrapper):
             if self._takes_no_more:
                 await trio.sleep_until(due)
             taken = await self.inner.receive(limit)
-        return deque(_Held(each, self._lock_of(each)) for each in taken)
+        return deque(_FetchedDelivery(each, self._lock_of(each)) for each in taken)
 
-    async def _look(self, limit: int) -> deque[_Held]:
+    async def _look(self, limit: int) -> deque[_FetchedDelivery]:
         await trio.lowlevel.checkpoint()
         if self._takes_no_more:
             return deque()
         taken = await required(self.inner, ReceivesAvailable).receive_available(limit)
-        return deque(_Held(each, self._lock_of(each)) for each in taken)
+        return deque(_FetchedDelivery(each, self._lock_of(each)) for each in taken)
 
     @property
     def _takes_no_more(self) -> bool:
         return len(self._held) >= MAX_HELD or (self.in_order and bool(self._held))
 
-    def _put_back(self, batch: deque[_Held], whole: Sequence[_Held] = ()) -> None:
+    def _put_back(
+        self, batch: deque[_FetchedDelivery], whole: Sequence[_FetchedDelivery] = ()
+    ) -> None:
         self._held.extendleft(reversed(batch))
         self._held.extendleft(reversed(whole))
 
     # --- bodies
 
-    async def _fetched(self, held: _Held) -> Delivery | None:
+    async def _fetched(self, held: _FetchedDelivery) -> Delivery | None:
         """
         The delivery with its body; None if it was settled here (`held.due` has passed) or has to
         wait.
@@ -249,7 +251,7 @@ class ClaimedReceiver(Wrapper):
         return attrs.evolve(delivery, message=message)
 
     async def _bury(
-        self, held: _Held, claim: Claim | None, error: ClaimMissing | ClaimCorrupt
+        self, held: _FetchedDelivery, claim: Claim | None, error: ClaimMissing | ClaimCorrupt
     ) -> None:
         """Settle or hold a delivery whose body is lost or damaged."""
         delivery, report = held.delivery, self.dependencies.observer.report
@@ -274,7 +276,7 @@ class ClaimedReceiver(Wrapper):
             ClaimLost(queue=self.entity, claim=name, reason=why.reason, description=why.description)
         )
 
-    async def _back_off(self, held: _Held, reason: str) -> None:
+    async def _back_off(self, held: _FetchedDelivery, reason: str) -> None:
         held.failures += 1
         if held.failures == 1:
             name = str(held.delivery.message.properties[claims.ID])
@@ -286,7 +288,7 @@ class ClaimedReceiver(Wrapper):
             pause = min(pause, left / 2)
         held.due = trio.current_time() + max(pause, _LEAST_PAUSE)
 
-    async def _keep_locked(self, held: _Held, at_least: float) -> float:
+    async def _keep_locked(self, held: _FetchedDelivery, at_least: float) -> float:
         """
         Renew the lock if it doesn't hold for `at_least` seconds; return the seconds for which it
         certainly holds.

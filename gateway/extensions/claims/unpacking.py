@@ -28,9 +28,9 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, Outcome
 from gateway.domain.message import Complete, DeadLetter, Delivery, Message, ReceiveMode, Settlement
 from gateway.extensions.claims import pack as packs
-from gateway.extensions.claims.claim_check import Codec
+from gateway.extensions.claims.claim_check import MessageCodec
 from gateway.extensions.claims.compression import decompressed
-from gateway.extensions.claims.waiting import Waiting
+from gateway.extensions.claims.waiting import WaitingReceives
 from gateway.offering import Wrapper, required
 from gateway.ports import Broker, Receiver, WallClock
 
@@ -63,12 +63,12 @@ class PackedReceiver(Wrapper):
     broker: Broker  # receives the messages that are sent again
     entity: EntityPath
     mode: ReceiveMode
-    codec: Codec
+    codec: MessageCodec
     clock: WallClock
     _waiting: deque[Delivery] = attrs.field(factory=deque, init=False)
     _deleted_already: deque[Delivery] = attrs.field(factory=deque, init=False)  # for the next call
     _packs: dict[str, _Pack] = attrs.field(factory=dict, init=False)  # by lock token of a message
-    _asking: Waiting = attrs.field(factory=Waiting, init=False)
+    _asking: WaitingReceives = attrs.field(factory=WaitingReceives, init=False)
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
@@ -306,7 +306,7 @@ class PackedReceiver(Wrapper):
 
 
 def as_peeked(
-    codec: Codec, deliveries: Iterable[Delivery], most: int = MOST_PEEKED
+    codec: MessageCodec, deliveries: Iterable[Delivery], most: int = MOST_PEEKED
 ) -> list[Delivery]:
     """
     The deliveries for a peek: the messages of packs of up to `most` bytes together, decompressed;
@@ -323,7 +323,7 @@ def as_peeked(
     return shown
 
 
-def _unpacked(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
+def _unpacked(codec: MessageCodec, delivery: Delivery) -> Sequence[Delivery]:
     """
     Return a delivery for each message of the pack, all with the pack's sequence number, each with
     its own lock token.

@@ -12,7 +12,7 @@ import trio
 
 
 @attrs.define(eq=False)
-class Waiting:
+class WaitingReceives:
     """
     Receives that wait for the namespace, and don't notice messages that another task has returned
     to the buffer.

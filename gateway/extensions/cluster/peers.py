@@ -27,7 +27,7 @@ from gateway.extensions.cluster.requests import (
     SuspectEntities,
 )
 from gateway.extensions.cluster.tokens import Holder, HolderTokens, tag_of
-from gateway.net.dialing import Place, open_stream
+from gateway.net.dialing import ServerAddress, open_stream
 from gateway.net.listeners import split_address
 from gateway.ports import Observer
 
@@ -35,7 +35,7 @@ from gateway.ports import Observer
 async def dial_tcp(address: str) -> trio.abc.Stream:
     """Connect to the address; raises one of `gateway.net.dialing.FAILURES`."""
     host, port = split_address(address)
-    return await open_stream(Place(host=host, port=port))
+    return await open_stream(ServerAddress(host=host, port=port))
 
 
 @attrs.define(eq=False)

@@ -16,7 +16,7 @@ from rich.text import Text
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.asking import ask_status, give
-from gateway.app.operations.ways_in import Place, open_place
+from gateway.app.operations.ways_in import NamespaceChoice, open_place
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_gateway
 from gateway.commands.place import complete_entity
@@ -38,7 +38,7 @@ from gateway.domain.operators.control import EVERYTHING
 from gateway.domain.status.process import Status
 from gateway.extensions.drill.calls import DRILL, DRILLS, END_DRILL
 from gateway.extensions.drill.order import DrillAnswer, DrillFault, DrillOrder
-from gateway.extensions.drill.rehearsal import Load, Outcome, Rehearsal, check_queue
+from gateway.extensions.drill.rehearsal import DrillOutcome, Load, Rehearsal, check_queue
 from gateway.wire.pairgate.admin_json import value_of
 from gateway.wire.pairgate.control_call import NoKeys
 
@@ -132,7 +132,7 @@ def drill(invocation: Invocation, admin: AdminChoice, end: bool, **given: Any) -
     sys.exit(code_of(outcome))
 
 
-def code_of(outcome: Outcome) -> ExitCode:
+def code_of(outcome: DrillOutcome) -> ExitCode:
     if outcome.findings:
         return ExitCode.FAILED
     return ExitCode.DONE if outcome.passed else ExitCode.PARTLY
@@ -220,7 +220,7 @@ async def _read(config: Config, admin: AdminChoice) -> Status:
 
 async def _play(
     config: Config, admin: AdminChoice, order: DrillOrder, choice: Choice, console: Console
-) -> Outcome:
+) -> DrillOutcome:
     began = trio.current_time()
 
     async def begin(order: DrillOrder) -> DrillAnswer:
@@ -253,7 +253,7 @@ async def _play(
             return await _beside(rehearsal, live if console.is_terminal else None)
 
 
-async def _beside(rehearsal: Rehearsal, live: Live | None) -> Outcome:
+async def _beside(rehearsal: Rehearsal, live: Live | None) -> DrillOutcome:
     """Play the rehearsal to its end, and refresh the counters on a terminal."""
     failure: Failure | None = None
     async with trio.open_nursery() as nursery:
@@ -293,7 +293,7 @@ async def _open_load(
     Raises:
         Failure: no endpoint leads there, or the queue can't be used.
     """
-    place = Place(port_offset=admin.port_offset, tls=admin.tls)
+    place = NamespaceChoice(port_offset=admin.port_offset, tls=admin.tls)
     runtime = Runtime()
     target = await open_place(stack, config, runtime, place, Right.MANAGE)
     if not target.running:
@@ -312,7 +312,7 @@ async def _open_load(
     )
 
 
-def show_verdict(outcome: Outcome, console: Console) -> None:
+def show_verdict(outcome: DrillOutcome, console: Console) -> None:
     """The verdict for people."""
     table = Table("", "", title="the verdict", title_justify="left", show_header=False)
     rows = {

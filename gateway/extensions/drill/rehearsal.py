@@ -56,7 +56,7 @@ class Load:
 
 
 @attrs.frozen(kw_only=True)
-class Outcome:
+class DrillOutcome:
     """The verdict, and the figures of the drill. Times are seconds. None: not known."""
 
     seconds: float  # for which the way was cut
@@ -136,7 +136,7 @@ class Rehearsal:
         life = timedelta(seconds=self.order.seconds + 2 * self.wait) + SPARE_LIFE
         self.traffic = Traffic(time_to_live=life)
 
-    async def play(self) -> Outcome:
+    async def play(self) -> DrillOutcome:
         """
         Rehearse the outage to its end. In any case the way is restored, at the latest when the
         drill's time is up.
@@ -293,12 +293,12 @@ class Rehearsal:
             text += "; this gateway has no syphon, and none is seen at the secondary"
         return text
 
-    async def _judge(self, seconds: float) -> Outcome:
+    async def _judge(self, seconds: float) -> DrillOutcome:
         pair, before = await self._look(), self._before
         assert before is not None, "it was read"
         moved = pair.syphon.moved - before.syphon.moved if pair.syphon.running else None
         traffic, load = self.traffic, self.load
-        outcome = Outcome(
+        outcome = DrillOutcome(
             seconds=seconds,
             sent=None,
             acknowledged=None,
@@ -316,7 +316,7 @@ class Rehearsal:
         if load is None:
             return outcome
         acked = {each.message_id for each in traffic.records if isinstance(each, Acked)}
-        reader = _Reader(load=load, wanted=acked, wait=self.wait)
+        reader = _LoadReader(load=load, wanted=acked, wait=self.wait)
         undecided: tuple[str, ...] = ()
         try:
             await reader.read()
@@ -346,7 +346,7 @@ def _diverted(pair: PairStatus) -> int:
 
 
 @attrs.define(eq=False, kw_only=True)
-class _Reader:
+class _LoadReader:
     """Receives the messages of the load, and no others."""
 
     load: Load

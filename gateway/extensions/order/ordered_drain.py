@@ -26,7 +26,7 @@ import trio
 from gateway.capabilities import SessionReceiver, Sessions
 from gateway.domain import backlog
 from gateway.domain.bounded import Bounded
-from gateway.domain.copies import Step
+from gateway.domain.copies import CopyStep
 from gateway.domain.dead_letters import MALFORMED
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Unwrapped
@@ -55,7 +55,7 @@ IDLE: Final = 0.5  # seconds without a message after which a session is released
 
 
 @attrs.frozen
-class _Released:
+class _ReleasedSession:
     """A session that was released because its first message can't be moved now."""
 
     entity: EntityPath | None  # while it is suspended; None: not known
@@ -71,11 +71,11 @@ class OrderedDrain:
     # The sessions of this drain; a lost one may be locked again before its task has ended.
     _sessions: dict[str, trio.Event] = attrs.field(factory=dict, init=False)
     _waiting: int = attrs.field(default=0, init=False)  # sessions, until their entity resumes
-    _released: Bounded[str, _Released] = attrs.field(init=False)
+    _released: Bounded[str, _ReleasedSession] = attrs.field(init=False)
     _listed: int = attrs.field(default=0, init=False)  # sessions, in the search that goes on
 
     @_released.default
-    def _none_released(self) -> Bounded[str, _Released]:
+    def _none_released(self) -> Bounded[str, _ReleasedSession]:
         return Bounded(MOST_RELEASED)
 
     async def run(self) -> BrokerError:
@@ -221,7 +221,7 @@ class OrderedDrain:
                 if await self._move_run(mover, run, session):
                     self.at.report_untouched(1, str(error))
                     until = trio.current_time() + self.at.info.longest_lock
-                    self._released[session] = _Released(None, until)
+                    self._released[session] = _ReleasedSession(None, until)
                 return False
             except Malformed as error:
                 if not await self._move_run(mover, run, session):
@@ -247,7 +247,7 @@ class OrderedDrain:
         while messages:
             claimed = []
             for message in messages:
-                if mover.claim(message) is Step.COMPLETE:
+                if mover.claim(message) is CopyStep.COMPLETE:
                     await mover.complete(message.delivery, message.copy)
                 else:
                     claimed.append(message)
@@ -268,7 +268,7 @@ class OrderedDrain:
         paused.
         """
         if self._waiting >= self.most_sessions // 2:
-            self._released[session] = _Released(entity)
+            self._released[session] = _ReleasedSession(entity)
             return False
         self._waiting += 1
         try:

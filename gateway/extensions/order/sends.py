@@ -27,7 +27,7 @@ import attrs
 import trio
 
 from gateway.capabilities import FAULTS_OF_ONE
-from gateway.changes import Turn, Turns
+from gateway.changes import QueueTurn, Turns
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NotOrderer, Outcome, OutcomeUnknown, Unavailable
@@ -80,7 +80,7 @@ class _Call:
     """A call's batches of one key, and their turn."""
 
     parts: Sequence[_Part]
-    turn: Turn
+    turn: QueueTurn
     taken: Now  # when the gateway got them
     deadline: float
     is_forwarded: bool  # by another gateway

@@ -20,7 +20,7 @@ from gateway.commands.terminal import Duration, Invocation, command, printable, 
 from gateway.domain.dead_letters import EXPIRED
 from gateway.extensions.redrive import redriving
 from gateway.extensions.redrive.order import MOST_REDRIVEN, Group, Sample, Selection, Survey
-from gateway.extensions.redrive.redriving import Outcome, Wish
+from gateway.extensions.redrive.redriving import RedriveOptions, RedriveOutcome
 
 PROBLEM = "yellow"
 _FILTERS = (
@@ -124,8 +124,8 @@ def dead_letters(invocation: Invocation, admin: AdminChoice, peek: int, **given:
     sys.exit(outcome.code)
 
 
-def _wish(admin: AdminChoice, now: datetime, given: dict[str, Any]) -> Wish:
-    return Wish(
+def _wish(admin: AdminChoice, now: datetime, given: dict[str, Any]) -> RedriveOptions:
+    return RedriveOptions(
         selection=Selection(
             reasons=given["reasons"],
             entities=given["entities"],
@@ -144,7 +144,7 @@ def _sample_value(sample: Sample, now: datetime) -> dict[str, Any]:
     return {**fields, "age": None if enqueued is None else (now - enqueued).total_seconds()}
 
 
-def _print_letters(outcome: Outcome, now: datetime) -> None:
+def _print_letters(outcome: RedriveOutcome, now: datetime) -> None:
     console = Console(soft_wrap=True)
     _print_survey(console, outcome, now)
     if outcome.survey.samples:
@@ -196,7 +196,7 @@ class Bar:
             self._progress.advance(self._task, messages)
 
 
-def value_of(outcome: Outcome, *, executes: bool, now: datetime) -> dict[str, Any]:
+def value_of(outcome: RedriveOutcome, *, executes: bool, now: datetime) -> dict[str, Any]:
     """The outcome as JSON; ages are in seconds, and unknown values are null."""
     survey, redriven = outcome.survey, outcome.redriven
     return {
@@ -221,12 +221,12 @@ def _group_value(group: Group, now: datetime) -> dict[str, Any]:
     }
 
 
-def _problems(outcome: Outcome) -> Iterable[str]:
+def _problems(outcome: RedriveOutcome) -> Iterable[str]:
     redriven = () if outcome.redriven is None else outcome.redriven.problems
     return dict.fromkeys((*outcome.survey.problems, *redriven))
 
 
-def _print_survey(console: Console, outcome: Outcome, now: datetime) -> None:
+def _print_survey(console: Console, outcome: RedriveOutcome, now: datetime) -> None:
     survey = outcome.survey
     if survey.groups:
         console.print(_table(survey, now))
@@ -240,7 +240,7 @@ def _print_survey(console: Console, outcome: Outcome, now: datetime) -> None:
         console.print(Text(printable(problem)), style=PROBLEM)
 
 
-def _print(outcome: Outcome, *, executes: bool, now: datetime) -> None:
+def _print(outcome: RedriveOutcome, *, executes: bool, now: datetime) -> None:
     console = Console(soft_wrap=True)
     _print_survey(console, outcome, now)
     survey, redriven = outcome.survey, outcome.redriven

@@ -114,7 +114,7 @@ class Redrive:
         Raises:
             BrokerError: the namespace can't be asked for its backlog queues.
         """
-        shared = _Run(selection=selection, moved=moved, progress=Progress(rate), most=most)
+        shared = _RedriveRun(selection=selection, moved=moved, progress=Progress(rate), most=most)
         await self._on_each_queue(lambda info: _Moving(self, shared, info).run())
         done = shared.done
         if done.moved or done.left:
@@ -227,7 +227,7 @@ class _Taking:
 
 
 @attrs.define(eq=False, kw_only=True)
-class _Run:
+class _RedriveRun:
     """State that the queues of one run share."""
 
     selection: Selection
@@ -255,7 +255,7 @@ class _Moving:
     """Moves the dead letters of one queue, as far as possible."""
 
     redrive: Redrive
-    shared: _Run
+    shared: _RedriveRun
     info: EntityInfo
     _taking: _Taking = attrs.field(init=False)
     # Sequence numbers of copies that were sent and whose completion isn't confirmed.

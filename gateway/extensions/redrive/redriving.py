@@ -33,7 +33,7 @@ SLICE_LIMIT: Final = 60.0  # seconds, for its response
 
 
 @attrs.frozen(kw_only=True)
-class Wish:
+class RedriveOptions:
     """The command's options."""
 
     selection: Selection
@@ -46,7 +46,7 @@ class Wish:
 
 
 @attrs.frozen(kw_only=True)
-class Outcome:
+class RedriveOutcome:
     """The dead letters that were found, and the result of the move; None if none was wanted."""
 
     through: str  # the namespace, or the gateway that has it open
@@ -78,11 +78,11 @@ class Driver(Protocol):
 async def redrive(
     config: Config,
     runtime: Runtime,
-    wish: Wish,
+    wish: RedriveOptions,
     *,
     begin: Callable[[Survey], None],
     moved: Callable[[int], None],
-) -> Outcome:
+) -> RedriveOutcome:
     """
     Count the dead letters, and move the selected ones if the wish says so; `begin` is called
     between the two. SIGINT and SIGTERM stop between two messages.
@@ -107,10 +107,10 @@ async def redrive(
             is_outage = isinstance(error, BrokerError) and error.counts_as_outage
             code = ExitCode.TEMPORARY if is_outage else ExitCode.FAILED
             raise Failure(f"{through}: {error}", code) from error
-    return Outcome(through=through, survey=survey, redriven=redriven)
+    return RedriveOutcome(through=through, survey=survey, redriven=redriven)
 
 
-async def _run(driver: Driver, wish: Wish, moved: Callable[[int], None]) -> Redriven:
+async def _run(driver: Driver, wish: RedriveOptions, moved: Callable[[int], None]) -> Redriven:
     count = 0
 
     def note(messages: int) -> None:
@@ -134,7 +134,7 @@ def _unreadable(survey: Survey) -> int:
     return sum(bool(group.problem) for group in survey.groups)
 
 
-def _source(config: Config, pairing: Pairing, wish: Wish) -> Namespace:
+def _source(config: Config, pairing: Pairing, wish: RedriveOptions) -> Namespace:
     if not wish.spool:
         return config.namespaces[pairing.secondary]
     if pairing.spool is None:
@@ -143,7 +143,7 @@ def _source(config: Config, pairing: Pairing, wish: Wish) -> Namespace:
 
 
 async def _driver(
-    stack: AsyncExitStack, config: Config, pairing: Pairing, runtime: Runtime, wish: Wish
+    stack: AsyncExitStack, config: Config, pairing: Pairing, runtime: Runtime, wish: RedriveOptions
 ) -> tuple[Driver, str]:
     """The driver of the redrive, and its name for people."""
     namespace = _source(config, pairing, wish)
@@ -175,7 +175,7 @@ class _Running:
 
     config: Config
     endpoint: AdminEndpoint
-    wish: Wish
+    wish: RedriveOptions
     began: datetime
 
     async def survey(self, selection: Selection, peek: int = 0) -> Survey:

@@ -59,7 +59,7 @@ _MOST_UNSETTLED: Final = 100_000  # whose shard is remembered; the messages of o
 
 
 @attrs.define(eq=False, kw_only=True)
-class _Source:
+class _ShardSource:
     """
     A shard as a source: its receiver, once that is open, and why the shard can't be received from.
     """
@@ -113,8 +113,8 @@ class ShardedReceiver(Wrapper):
     clock: WallClock
     rng: random.Random
     _first: Receiver | None = attrs.field(default=None, init=False)
-    _sources: dict[int, _Source] = attrs.field(factory=dict, init=False)
-    _ready: deque[tuple[_Source, Delivery]] = attrs.field(factory=deque, init=False)
+    _sources: dict[int, _ShardSource] = attrs.field(factory=dict, init=False)
+    _ready: deque[tuple[_ShardSource, Delivery]] = attrs.field(factory=deque, init=False)
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
     # By lock token, of unsettled deliveries whose sequence number has no room for the shard.
     _origins: Bounded[str | None, int] = attrs.field(
@@ -155,7 +155,7 @@ class ShardedReceiver(Wrapper):
                 queue = self.table.find(self.entity)
                 numbers = set() if queue is None else set(queue.numbers)
                 for number in sorted(numbers - self._sources.keys()):
-                    source = _Source(number=number, path=self.entity.shard(number))
+                    source = _ShardSource(number=number, path=self.entity.shard(number))
                     self._sources[number] = source
                     nursery.start_soon(self._serve, source)
                 for number in self._sources.keys() - numbers:
@@ -163,7 +163,7 @@ class ShardedReceiver(Wrapper):
                     self._news.note()
                 await self.table.changes.wait(seen)
 
-    def _remove(self, source: _Source) -> None:
+    def _remove(self, source: _ShardSource) -> None:
         """Stop receiving from the shard. Its receiver gives back the kept messages."""
         self._ready = deque(each for each in self._ready if each[0] is not source)
         source.scope.cancel()
@@ -227,7 +227,7 @@ class ShardedReceiver(Wrapper):
             raise errors[0]
         return taken
 
-    async def _look(self, source: _Source, limit: int, errors: list[BrokerError]) -> None:
+    async def _look(self, source: _ShardSource, limit: int, errors: list[BrokerError]) -> None:
         await trio.lowlevel.checkpoint()
         while source.receiver is None and source.error is None and not source.scope.cancel_called:
             await self._news.wait_next()
@@ -241,7 +241,7 @@ class ShardedReceiver(Wrapper):
         except BrokerError as error:
             errors.append(error)
 
-    async def _interrupt(self, source: _Source) -> None:
+    async def _interrupt(self, source: _ShardSource) -> None:
         await trio.lowlevel.checkpoint()
         receiving = source.receiving
         if receiving is not None:
@@ -249,7 +249,7 @@ class ShardedReceiver(Wrapper):
             while source.receiving is receiving:
                 await self._news.wait_next()
 
-    def _keep(self, source: _Source, found: Sequence[Delivery]) -> None:
+    def _keep(self, source: _ShardSource, found: Sequence[Delivery]) -> None:
         if not source.scope.cancel_called:  # otherwise its receiver gives them back
             own = [(source, self._outward(source.number, each)) for each in found]
             self._ready += own
@@ -315,7 +315,7 @@ class ShardedReceiver(Wrapper):
             if error is None or error.outcome is Outcome.UNKNOWN
         ]
 
-    async def _serve(self, source: _Source) -> None:
+    async def _serve(self, source: _ShardSource) -> None:
         """Receive from one shard while calls wait, until its scope is cancelled."""
         failures = 0
         with source.scope:
@@ -332,7 +332,7 @@ class ShardedReceiver(Wrapper):
                     failures += 1
                     await self._pause(source, error, failures)
 
-    async def _receive_from(self, source: _Source, receiver: Receiver) -> None:
+    async def _receive_from(self, source: _ShardSource, receiver: Receiver) -> None:
         failures = 0
         while True:
             seen = self._wanted.version
@@ -354,7 +354,7 @@ class ShardedReceiver(Wrapper):
                 if self._looking:
                     self._news.note()
 
-    async def _pause(self, source: _Source, error: BrokerError, failures: int) -> None:
+    async def _pause(self, source: _ShardSource, error: BrokerError, failures: int) -> None:
         """Wait before the next attempt; less, if a call waits and no shard works."""
         source.error = error
         self._news.note()

@@ -32,7 +32,7 @@ _OWN_FAULTS: Final = (EntityNotFound, EntityDisabled, QuotaExceeded)
 
 
 @attrs.define(eq=False)
-class _Part:
+class _ShardBatch:
     """The messages of one batch that go to one shard."""
 
     batch: int
@@ -96,24 +96,28 @@ class ShardedSending:
         """The shard for the next messages without a key."""
         return queue.active[0] if self.keeps_order(entity) else self._turn_of(queue)
 
-    def _parts(self, queue: ShardedQueue, entity: EntityPath, batches: Batches) -> list[_Part]:
-        parts: list[_Part] = []
+    def _parts(
+        self, queue: ShardedQueue, entity: EntityPath, batches: Batches
+    ) -> list[_ShardBatch]:
+        parts: list[_ShardBatch] = []
         ordered = self.keeps_order(entity)
         for number, batch in enumerate(batches):
             keys = [key_of(message) for message in batch]
             keyless = queue.active[0]
             if not ordered and (None in keys or not batch):
                 keyless = self._turn_of(queue)
-            of_shard: dict[int, _Part] = {}
+            of_shard: dict[int, _ShardBatch] = {}
             for message, key in zip(batch, keys, strict=True):
                 shard = keyless if key is None else queue.shard_of(key)
-                part = of_shard.setdefault(shard, _Part(number, shard, [], may_move=not ordered))
+                part = of_shard.setdefault(
+                    shard, _ShardBatch(number, shard, [], may_move=not ordered)
+                )
                 part.messages.append(message)
                 part.may_move &= key is None
-            parts += of_shard.values() or [_Part(number, keyless, [], may_move=False)]
+            parts += of_shard.values() or [_ShardBatch(number, keyless, [], may_move=False)]
         return parts
 
-    def _move(self, queue: ShardedQueue, part: _Part) -> bool:
+    def _move(self, queue: ShardedQueue, part: _ShardBatch) -> bool:
         """Choose another shard for the part; False: all have refused it."""
         part.tried.add(part.shard)
         shard = self._best(queue, part.tried)
@@ -150,7 +154,7 @@ class ShardedSending:
         return not self.has_other_ways and (verdict.counts_as_outage or isinstance(verdict, Busy))
 
     async def _send_parts(
-        self, send: SendEach[T], queue: ShardedQueue, parts: Sequence[_Part]
+        self, send: SendEach[T], queue: ShardedQueue, parts: Sequence[_ShardBatch]
     ) -> list[T | BrokerError]:
         """Send to all shards at once; return the verdict of each part."""
         of_shard: dict[int, list[int]] = {}
@@ -197,7 +201,7 @@ def _is_trouble(error: BrokerError) -> bool:
 
 
 def _joined(
-    parts: Sequence[_Part], verdicts: Sequence[T | BrokerError], batches: int
+    parts: Sequence[_ShardBatch], verdicts: Sequence[T | BrokerError], batches: int
 ) -> Sequence[T | BrokerError]:
     """The verdict of each batch, from those of its parts."""
     by_batch: list[list[T | BrokerError]] = [[] for _ in range(batches)]

@@ -47,7 +47,7 @@ async def see_off(pidfd: int, seconds: float = LEAVE_SECONDS) -> None:
 
 
 @attrs.define(eq=False)
-class Waiting:
+class WaitingSuccessor:
     """A successor that waits for this process's stores, with the sockets in case it fails."""
 
     channel: DescriptorChannel
@@ -68,7 +68,7 @@ class Door:
     observer: Observer
     ready_seconds: float = READY_SECONDS
     see_off: Callable[[int], Awaitable[None]] = see_off  # ends a successor that has failed
-    waiting: Waiting | None = attrs.field(default=None, init=False)
+    waiting: WaitingSuccessor | None = attrs.field(default=None, init=False)
     _file: SocketFile | None = attrs.field(default=None, init=False)
 
     @property
@@ -178,7 +178,7 @@ async def open_door(stack: AsyncExitStack, path: Path, observer: Observer) -> Do
 
 
 class Drains(Protocol):
-    """The part of `gateway.app.serving.Ending` that a hand-over needs."""
+    """The part of `gateway.app.serving.GatewayShutdown` that a hand-over needs."""
 
     @property
     def is_asked(self) -> bool: ...
@@ -270,7 +270,7 @@ class HandOver:
             await channel.send(message, passed)
             if kept is not None:
                 pidfd = os.pidfd_open(pid)
-                self.door.waiting = Waiting(channel, pid=pid, pidfd=pidfd, kept=kept)
+                self.door.waiting = WaitingSuccessor(channel, pid=pid, pidfd=pidfd, kept=kept)
                 self._leave(f"process {pid} takes over, and waits for the stores")
                 await trio.sleep_forever()
             reason = await _not_ready(channel, self.door.ready_seconds)

@@ -16,7 +16,7 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.given import GivenSockets, by_bind
 from gateway.domain.events.take_over import TakenOver
-from gateway.net.descriptors import DescriptorChannel, Peer, close_all
+from gateway.net.descriptors import DescriptorChannel, PeerProcess, close_all
 from gateway.net.unix import short_path
 from gateway.ports import Observer
 
@@ -35,7 +35,7 @@ class Predecessor:
     """
 
     channel: DescriptorChannel
-    peer: Peer
+    peer: PeerProcess
     process: int  # a descriptor of the process, which outlives its number
     given: GivenSockets
     # The running process has stores, and frees them before this process is ready.

@@ -26,7 +26,7 @@ REQUEST_SECONDS: Final = 5.0
 _NAME: Final = "opentelemetry"
 
 
-class _Failures(logging.Handler):
+class _ExportFailures(logging.Handler):
     """
     Collects the SDK's log records, from any of its threads: the SDK must not write to the log.
     """
@@ -60,7 +60,7 @@ class TraceExport:
     version: str
     observer: Observer
     _provider: TracerProvider = attrs.field(init=False)
-    _failures: _Failures = attrs.field(factory=_Failures, init=False)
+    _failures: _ExportFailures = attrs.field(factory=_ExportFailures, init=False)
 
     def __attrs_post_init__(self) -> None:
         logger = logging.getLogger(_NAME)

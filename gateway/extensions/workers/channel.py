@@ -18,7 +18,7 @@ Values = Mapping[str, Any]
 
 
 @attrs.define(eq=False)
-class Channel:
+class WorkerChannel:
     """
     An end of the connection between the parent and a worker. Only `write` writes to the stream, so
     that a cancelled task never cuts a line.

@@ -10,7 +10,7 @@ from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.cluster.processes import name_of
 from gateway.extensions.workers.passing_on import serve_unix
 from gateway.frontends.leases import Leases
-from gateway.net.dialing import Place, open_stream
+from gateway.net.dialing import ServerAddress, open_stream
 
 
 async def serve_locks(
@@ -45,4 +45,4 @@ async def dial(folder: Path, name: str) -> trio.abc.Stream:
     Raises:
         OSError: it doesn't run.
     """
-    return await open_stream(Place(host=name, port=1, unix=str(_path(folder, name))))
+    return await open_stream(ServerAddress(host=name, port=1, unix=str(_path(folder, name))))

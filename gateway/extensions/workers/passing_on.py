@@ -20,7 +20,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.app.servers import Makings, Requests, Server, make_rest
+from gateway.app.servers import GuardedRequests, Makings, Server, make_rest
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.http.guard import MAX_HEAD
 from gateway.net.http.server import Handler
@@ -95,7 +95,7 @@ class Parent:
 class PassedOn:
     """Requests that workers pass on, each of a client that its worker has authenticated by TLS."""
 
-    inner: Requests
+    inner: GuardedRequests
 
     async def handle(self, request: Request) -> Response:
         with on_behalf_of(_certificate_of(request)):

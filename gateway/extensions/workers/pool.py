@@ -29,7 +29,7 @@ from gateway.domain.status.figures import merged
 from gateway.domain.status.process import Status, Workers
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.cluster.making import told_of
-from gateway.extensions.workers.channel import Channel, Values
+from gateway.extensions.workers.channel import Values, WorkerChannel
 from gateway.extensions.workers.limits import of_workers, shared
 from gateway.extensions.workers.locks import dial, serve_locks
 from gateway.extensions.workers.passing_on import doors, serve_unix
@@ -52,7 +52,7 @@ class Worker:
 
     number: int
     process: trio.Process
-    channel: Channel
+    channel: WorkerChannel
     cache: CacheSync | None
     sockets: Mapping[int, Sequence[int]]  # the worker's descriptors, by the endpoint's number
     failure: Failure | None = None  # the reason why it couldn't start
@@ -232,7 +232,7 @@ class WorkerPool:
                 raise
         pair = self.parts.pair
         cache = None if pair is None else CacheSync(pair.entity_cache)
-        return Worker(number, process, Channel(stream), cache, sockets)
+        return Worker(number, process, WorkerChannel(stream), cache, sockets)
 
     async def _run(self, worker: Worker) -> Failure:
         """Run a worker; return the reason for its end."""

@@ -17,7 +17,7 @@ import trio
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.operators.control import Override
-from gateway.extensions.workers.channel import Channel, Values
+from gateway.extensions.workers.channel import Values, WorkerChannel
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import MAX_TROUBLED, SharedState
 from gateway.pairing.states import EntityStates
@@ -202,7 +202,7 @@ class CacheSync:
             return None
         return {"known": _converter.unstructure(known), "gone": gone}
 
-    async def watch(self, channel: Channel) -> None:
+    async def watch(self, channel: WorkerChannel) -> None:
         """Until cancelled, send the differences soon after each change."""
         seen = self._version
         while True:

@@ -30,14 +30,14 @@ from gateway.app.pools import OneProcess
 from gateway.app.process import SignalWatch, allow_files, collect_seldom
 from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
-from gateway.app.serving import Ending, apply_reloaded, run_parts
+from gateway.app.serving import GatewayShutdown, apply_reloaded, run_parts
 from gateway.app.status.board import StatusBoard
 from gateway.config.file import Loaded, parse
 from gateway.config.options import SERVE, Config
 from gateway.domain.identity import parse_identity
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.cluster.making import join_cluster
-from gateway.extensions.workers.channel import LAST_SECONDS, Channel, Values
+from gateway.extensions.workers.channel import LAST_SECONDS, Values, WorkerChannel
 from gateway.extensions.workers.limits import of_worker
 from gateway.extensions.workers.locks import dial, serve_locks
 from gateway.extensions.workers.passing_on import open_parent
@@ -57,7 +57,7 @@ async def main(descriptor: int) -> None:
     own = socket.socket(fileno=descriptor)
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(own))
     async with stream:
-        channel = Channel(stream)
+        channel = WorkerChannel(stream)
         greeting = await channel.read()
         if greeting is None:  # the parent has ended already
             return
@@ -92,7 +92,7 @@ def loaded_of(greeting: Values, text: str) -> Loaded:
 class Serving:
     """The main task of a worker."""
 
-    channel: Channel
+    channel: WorkerChannel
     greeting: Values
     loaded: Loaded
     runtime: Runtime
@@ -128,7 +128,7 @@ class Serving:
             if "reload" in self.greeting:  # so that no client is served by outdated policies
                 texts.append(self.greeting["reload"])
                 await reload(apply)
-            ending = Ending(self.runtime, config.limits.grace)
+            ending = GatewayShutdown(self.runtime, config.limits.grace)
             async with trio.open_nursery() as nursery:
                 await nursery.start(serve_locks, cluster, parts.leases, self._folder, self.runtime)
                 nursery.start_soon(self.channel.write)
@@ -223,7 +223,9 @@ class Serving:
             )
         return endpoints
 
-    async def _listen(self, ending: Ending, texts: list[str], reload: Callable[[], object]) -> None:
+    async def _listen(
+        self, ending: GatewayShutdown, texts: list[str], reload: Callable[[], object]
+    ) -> None:
         while (message := await self.channel.read()) is not None:
             if "ask" in message:
                 self.channel.put(self._status(message["ask"]))

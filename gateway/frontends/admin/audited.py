@@ -30,7 +30,7 @@ MOST_HOSTS: Final = 10
 OTHERS: Final = "others"
 
 
-class Notes(Protocol):
+class AuditNotes(Protocol):
     """Writes entries, as `gateway.telemetry.audit.AuditLog` does."""
 
     async def note(self, entry: Mapping[str, Any]) -> None: ...
@@ -82,7 +82,7 @@ class Audited:
     handler: Callable[[Request], Awaitable[Response]]
     authorizer: Authorizer
     clock: WallClock
-    notes: Notes
+    notes: AuditNotes
     calls: Sequence[ControlCall[Any, Any]]
     unnamed: Unnamed = attrs.field(factory=Unnamed)
 

@@ -36,7 +36,7 @@ _AT_ONCE: Final = 100  # events in one write
 BETWEEN: Final = 0.5
 
 
-class Recent(Protocol):
+class RecentSource(Protocol):
     """The last events, as `gateway.telemetry.recent_events.RecentEvents` keeps them."""
 
     changes: Changes
@@ -58,7 +58,7 @@ class EventsFrontend:
     """Answers `GET /events`. The front end keeps a position for each reader, and nothing else."""
 
     authorizer: Authorizer
-    recent: Recent
+    recent: RecentSource
     keep_alive: float = KEEP_ALIVE  # a stream is never silent for longer
 
     def answer(self, request: Request) -> Response | None:

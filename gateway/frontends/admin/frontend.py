@@ -42,7 +42,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.ports import Broker, WallClock
 from gateway.wire.http.messages import Request, Response
 from gateway.wire.pairgate.scale import (
-    Figures,
+    EntityFigures,
     build_all_figures,
     build_figures,
     build_samples,
@@ -136,7 +136,7 @@ class AdminFrontend:
             answer = await self.figures.answer(request)
         return answer or self.refuse(404, f"{request.path} not found")
 
-    async def _scale(self, request: Request) -> Figures:
+    async def _scale(self, request: Request) -> EntityFigures:
         entity = EntityPath.parse(request.path.removeprefix(f"{_SCALE}/"))
         check_right(self.authorizer, request, Right.LISTEN, entity)
         return await self._scale_figures.of(entity)
@@ -154,7 +154,7 @@ class AdminFrontend:
         )
 
 
-def _scale_answer(request: Request, figures: Figures) -> Response:
+def _scale_answer(request: Request, figures: EntityFigures) -> Response:
     """JSON, but for a client that asks for Prometheus's format, as Prometheus does."""
     accepted = (request.headers.get("Accept") or "").lower()
     if "text/plain" in accepted and JSON not in accepted:

@@ -48,7 +48,7 @@ SectionList = tuple[Section[Any], ...]
 
 
 @attrs.frozen(kw_only=True)
-class Operation:
+class PathOperation:
     """A method of a path. `answers` are its successes, by status: types to schemas."""
 
     path: str
@@ -122,7 +122,7 @@ def description(calls: Calls, sections: SectionList) -> Schema:
     }
 
 
-def operations(schemas: "_Schemas", calls: Calls) -> Iterator[Operation]:
+def operations(schemas: "_Schemas", calls: Calls) -> Iterator[PathOperation]:
     """Every operation of the endpoint."""
     yield from _reads(schemas.of)
     yield from _of_queues()
@@ -133,11 +133,11 @@ def operations(schemas: "_Schemas", calls: Calls) -> Iterator[Operation]:
             yield attrs.evolve(operation, path=call.old_path)
 
 
-def _of_call(call: ControlCall[Any, Any], schemas: "_Schemas") -> Operation:
+def _of_call(call: ControlCall[Any, Any], schemas: "_Schemas") -> PathOperation:
     answer = schemas.of(call.answer)
     if call.survey is not None:
         answer = {"anyOf": [schemas.of(call.survey), answer]}
-    operation = Operation(
+    operation = PathOperation(
         path=call.path,
         method=call.method.lower(),
         summary=call.summary,
@@ -159,46 +159,46 @@ def _of_call(call: ControlCall[Any, Any], schemas: "_Schemas") -> Operation:
     )
 
 
-def _reads(of: Callable[[Any], Schema]) -> Iterator[Operation]:
+def _reads(of: Callable[[Any], Schema]) -> Iterator[PathOperation]:
     readiness = object_schema({"ready": {"type": "boolean"}, "reason": TEXT})
-    yield Operation(
+    yield PathOperation(
         path="/livez",
         summary="answers as long as the process does",
         answers={200: {"text/plain": TEXT}},
         refusals=(400, 403),
     )
-    yield Operation(
+    yield PathOperation(
         path="/readyz",
         summary="the readiness for work, with its reason",
         answers={200: {JSON: readiness}, 503: {JSON: readiness}},
         refusals=(400, 403),
     )
-    yield Operation(
+    yield PathOperation(
         path=PATH,
         summary="this description",
         answers={200: {JSON: {"type": "object"}}},
         refusals=(400, 403),
     )
     status = {"allOf": [of(Status), object_schema(_of_problems())]}
-    yield Operation(
+    yield PathOperation(
         path="/status",
         summary="the state of the process",
         answers={200: {JSON: status}},
         right=_READER,
     )
-    yield Operation(
+    yield PathOperation(
         path="/metrics",
         summary="the same figures in Prometheus's text format",
         answers={200: {"text/plain": TEXT}},
         right=_READER,
     )
-    yield Operation(
+    yield PathOperation(
         path=history.PATH,
         summary="the backlog of the last hour",
         answers={200: {JSON: _history()}},
         right=_READER,
     )
-    yield Operation(
+    yield PathOperation(
         path="/events",
         summary="events as they happen (server-sent events)",
         answers={200: {"text/event-stream": TEXT}},
@@ -233,7 +233,7 @@ def _of_problems() -> Schema:
     return {"good": {"type": "boolean"}, "problems": {"type": "array", "items": TEXT}}
 
 
-def _of_queues() -> Iterator[Operation]:
+def _of_queues() -> Iterator[PathOperation]:
     figures = object_schema(
         {
             "entity": TEXT,
@@ -244,7 +244,7 @@ def _of_queues() -> Iterator[Operation]:
         required=("entity", "status"),
     )
     refusals = (*ALWAYS, 404, 501, 503, 504)
-    yield Operation(
+    yield PathOperation(
         path="/scale/{entity}",
         summary="depth and age of a queue or subscription, for scalers (Prometheus gets text)",
         answers={200: {JSON: figures, "text/plain": TEXT}},
@@ -253,7 +253,7 @@ def _of_queues() -> Iterator[Operation]:
         parameters=(in_path("entity"),),
     )
     queues = {**in_query("queues", "separated by commas", TEXT), "required": True}
-    yield Operation(
+    yield PathOperation(
         path="/scale",
         summary="the same of several queues; one that doesn't exist has the status Missing",
         answers={200: {JSON: object_schema({"queues": {"type": "array", "items": figures}})}},
@@ -265,7 +265,7 @@ def _of_queues() -> Iterator[Operation]:
         yield from routes.operations()
 
 
-def _written(operation: Operation) -> Schema:
+def _written(operation: PathOperation) -> Schema:
     responses = {
         str(status): {
             "description": "done" if status < 400 else "not ready",

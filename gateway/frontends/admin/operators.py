@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.access import Access, Claim, Refusal, Refused, Right
+from gateway.domain.access import Access, Refusal, Refused, Right, TokenClaim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest
 from gateway.domain.operators.control import Operator
@@ -107,7 +107,7 @@ def _name_of(user: int) -> str:
         return str(user)
 
 
-def _claim(authorizer: Authorizer, text: str | None) -> Claim:
+def _claim(authorizer: Authorizer, text: str | None) -> TokenClaim:
     if text is None or not text.lower().startswith(_BASIC):
         return authorizer.claim(text)
     try:

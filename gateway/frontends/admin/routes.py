@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
-from gateway.frontends.admin.openapi import Operation
+from gateway.frontends.admin.openapi import PathOperation
 from gateway.wire.http.messages import Request, Response
 
 
@@ -16,7 +16,7 @@ class AdminRoutes(Protocol):
     prefix: ClassVar[str]
 
     @staticmethod
-    def operations() -> Iterator[Operation]:
+    def operations() -> Iterator[PathOperation]:
         """The paths as the endpoint's description has them."""
         ...
 

@@ -13,7 +13,7 @@ from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.offering import offered
 from gateway.ports import Broker, WallClock
-from gateway.wire.pairgate.scale import MISSING, Figures
+from gateway.wire.pairgate.scale import MISSING, EntityFigures
 
 AT_ONCE: Final = 16  # requests to the namespace
 PAGE: Final = 100
@@ -30,7 +30,7 @@ class ScaleFigures:
     wall_clock: WallClock
     answer_timeout: float  # seconds
 
-    async def of(self, entity: EntityPath) -> Figures:
+    async def of(self, entity: EntityPath) -> EntityFigures:
         """
         The figures of one entity.
 
@@ -41,7 +41,7 @@ class ScaleFigures:
         with answered_within(self.answer_timeout, f"from {entity}"):
             return await self._figures(await self.broker.inspect(entity))
 
-    async def of_all(self, entities: Sequence[EntityPath]) -> Sequence[Figures]:
+    async def of_all(self, entities: Sequence[EntityPath]) -> Sequence[EntityFigures]:
         """
         The figures of these entities, in their order. An entity that doesn't exist has the status
         `MISSING`, and no message. Many queues are listed, a page at a time, instead of inspected
@@ -52,7 +52,7 @@ class ScaleFigures:
         """
         with answered_within(self.answer_timeout, "about the queues"):
             listed = await self._listed(entities) if len(entities) >= MANY else {}
-            found: dict[str, Figures] = {}
+            found: dict[str, EntityFigures] = {}
             problems: list[BrokerError] = []
             limiter = trio.CapacityLimiter(AT_ONCE)
 
@@ -62,7 +62,9 @@ class ScaleFigures:
                         info = listed.get(entity.key) or await self.broker.inspect(entity)
                         found[entity.key] = await self._figures(info)
                     except EntityNotFound:
-                        missing = Figures(entity=entity.name, status=MISSING, depth=0, age=0.0)
+                        missing = EntityFigures(
+                            entity=entity.name, status=MISSING, depth=0, age=0.0
+                        )
                         found[entity.key] = missing
                     except BrokerError as error:
                         problems.append(error)
@@ -88,7 +90,7 @@ class ScaleFigures:
                 break
         return found
 
-    async def _figures(self, info: EntityInfo) -> Figures:
+    async def _figures(self, info: EntityInfo) -> EntityFigures:
         """
         Return the figures of an entity for a scaler. The depth of an entity that can't be received
         from is 0, because more listeners would find no more messages. `depth` is omitted if the
@@ -96,7 +98,7 @@ class ScaleFigures:
         """
         mute = info.properties.status in _GIVES_NOTHING
         age = 0.0 if mute or info.active == 0 else await self._age(info)
-        return Figures(
+        return EntityFigures(
             entity=info.path.name,
             status=info.properties.status.value,
             depth=0 if mute else info.active,

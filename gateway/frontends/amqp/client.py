@@ -29,7 +29,7 @@ from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import Leased
 from gateway.frontends.amqp.requests import Answer, ReplyLink, RequestLink
 from gateway.frontends.amqp.sessions import open_session, session_wanted, wait_of, wants_session
-from gateway.frontends.amqp.tokens import Tokens
+from gateway.frontends.amqp.tokens import ConnectionTokens
 from gateway.offering import required
 from gateway.wire.amqp.conditions import condition_of, status_of
 from gateway.wire.amqp.events import (
@@ -44,7 +44,7 @@ from gateway.wire.amqp.events import (
     LinkId,
     TransferReceived,
 )
-from gateway.wire.amqp.exchange import Reply, Request
+from gateway.wire.amqp.exchange import NodeRequest, Reply
 from gateway.wire.amqp.management import identity as wire
 from gateway.wire.amqp.management.identity import OPEN_PROPERTIES
 from gateway.wire.amqp.management.requests import refusal_of
@@ -184,10 +184,10 @@ class Client:
         self._context.links[attached.link] = link
         link.open()
 
-    async def _tell_identity(self, request: Request, since: float) -> Reply:
+    async def _tell_identity(self, request: NodeRequest, since: float) -> Reply:
         return await answer_identity(self._context, request, since)
 
-    async def _take_token(self, request: Request, _: float) -> Reply:
+    async def _take_token(self, request: NodeRequest, _: float) -> Reply:
         return await answer_token(self._context.tokens, request)
 
 
@@ -217,7 +217,7 @@ def _address(attached: LinkAttached) -> str | None:
     return terminus.address
 
 
-async def answer_token(tokens: Tokens, request: Request) -> Reply:
+async def answer_token(tokens: ConnectionTokens, request: NodeRequest) -> Reply:
     """
     Accept the token or refuse it, in a reply. The token's rights are checked later, when a link is
     attached.
@@ -237,7 +237,7 @@ async def answer_token(tokens: Tokens, request: Request) -> Reply:
     return Reply(id=request.id, status=ACCEPTED, description="Accepted")
 
 
-async def answer_identity(context: Context, request: Request, since: float) -> Reply:
+async def answer_identity(context: Context, request: NodeRequest, since: float) -> Reply:
     """
     Answer the request; every error has become a reply. Any right suffices, because no entity is
     concerned.

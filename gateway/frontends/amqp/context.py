@@ -15,7 +15,7 @@ from gateway.domain.message import Message, derive_message
 from gateway.domain.topics.property_values import check_sent
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import Pending
-from gateway.frontends.amqp.tokens import Tokens
+from gateway.frontends.amqp.tokens import ConnectionTokens
 from gateway.frontends.amqp.transactions import Transactions
 from gateway.frontends.leases import Leases
 from gateway.net.amqp.connection import AmqpConnection
@@ -74,7 +74,7 @@ class Context:
     new_id: Callable[[], UUID]
     options: AmqpOptions
     connection: AmqpConnection
-    tokens: Tokens
+    tokens: ConnectionTokens
     pending: Pending
     nursery: trio.Nursery  # for tasks that end by themselves once their link is void
     _transactions: Transactions | None = attrs.field(default=None, init=False)

@@ -39,7 +39,7 @@ from gateway.wire.amqp.events import (
 
 
 @attrs.define(eq=False)
-class _Asked:
+class _PendingSettlement:
     event: DispositionReceived
     delivery: Delivery
     settlement: Settlement
@@ -63,7 +63,7 @@ class DispositionHandler:
     # Abandoned and released deliveries whose messages aren't available again yet.
     returning: int = attrs.field(default=0, init=False)
     _together: bool = attrs.field(init=False)
-    _asked: list[_Asked] = attrs.field(factory=list, init=False)
+    _asked: list[_PendingSettlement] = attrs.field(factory=list, init=False)
     # the client waits for at least one of them
     _awaited: bool = attrs.field(default=False, init=False)
     _collecting: trio.CancelScope | None = attrs.field(default=None, init=False)
@@ -75,7 +75,7 @@ class DispositionHandler:
     def settle(self, event: DispositionReceived, delivery: Delivery) -> None:
         """Settle a delivery soon; returns at once."""
         try:
-            asked = _Asked(event, delivery, settlement_of(event.state))
+            asked = _PendingSettlement(event, delivery, settlement_of(event.state))
         except NotSupported as error:
             self._context.engine.settle(event.delivery, Rejected(error=amqp_error(error)))
             return
@@ -108,7 +108,7 @@ class DispositionHandler:
             await self._settle(group)
         self._working = False
 
-    async def _settle(self, group: Sequence[_Asked]) -> None:
+    async def _settle(self, group: Sequence[_PendingSettlement]) -> None:
         settlements = [(each.delivery, each.settlement) for each in group]
         seconds, doubts = self._context.options.answer_timeout, self._context.doubts
         for each in group:

@@ -18,8 +18,8 @@ from gateway.frontends.amqp.client import Client
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import HeldBackStream, Pending
-from gateway.frontends.amqp.tokens import Tokens
-from gateway.frontends.amqp.watch import Drain, Watch
+from gateway.frontends.amqp.tokens import ConnectionTokens
+from gateway.frontends.amqp.watch import ConnectionWatch, FrontendDrain
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import EVERYTHING
 from gateway.frontends.leases import Leases
@@ -58,7 +58,7 @@ class AmqpFrontend:
     authorizer: Authorizer
     wall_clock: WallClock
     new_id: Callable[[], UUID] = uuid4  # globally unique, because duplicate detection relies on it
-    drain: Drain = attrs.field(factory=Drain)
+    drain: FrontendDrain = attrs.field(factory=FrontendDrain)
     options: AmqpOptions = attrs.field(factory=AmqpOptions)
     max_partial_unknown: int = MAX_PARTIAL_UNKNOWN  # bytes
 
@@ -85,7 +85,7 @@ class AmqpFrontend:
         limits = self.options.engine
         small = min(self.max_partial_unknown, limits.max_partial)
         async with trio.open_nursery() as nursery:
-            tokens = Tokens(self.authorizer, self.options.max_tokens)
+            tokens = ConnectionTokens(self.authorizer, self.options.max_tokens)
             connection = AmqpConnection(
                 HeldBackStream(stream, pending, unfinished=lambda: connection.engine.unfinished),
                 engine=attrs.evolve(limits, container_id=self.options.namespace, max_partial=small),
@@ -106,7 +106,7 @@ class AmqpFrontend:
                 pending=pending,
                 nursery=nursery,
             )
-            watch = Watch(context, self.authorizer, self.drain)
+            watch = ConnectionWatch(context, self.authorizer, self.drain)
             watch.begin()
             try:
                 await connection.run(Client(context, watch.note_change).handle)
@@ -117,7 +117,7 @@ class AmqpFrontend:
     def _mechanisms(self) -> tuple[str, ...]:
         return (*MECHANISMS, XOAUTH2) if self.authorizer.takes_bearer_tokens else MECHANISMS
 
-    def _accepts(self, tokens: Tokens, credentials: Credentials) -> int | None:
+    def _accepts(self, tokens: ConnectionTokens, credentials: Credentials) -> int | None:
         """
         The outcome for these credentials; None: `judge` decides, because the keys of a bearer
         token's issuer may have to be read first. ANONYMOUS connects, and so does a client without
@@ -132,7 +132,7 @@ class AmqpFrontend:
         except Busy:
             return TRY_LATER
 
-    def _knows(self, tokens: Tokens, credentials: Credentials) -> int | None:
+    def _knows(self, tokens: ConnectionTokens, credentials: Credentials) -> int | None:
         if credentials.mechanism == XOAUTH2:
             return None
         if credentials.mechanism in {ANONYMOUS, EXTERNAL, NO_SASL}:
@@ -145,7 +145,7 @@ class AmqpFrontend:
         tokens.add_claim(self.authorizer.claim_by_key(credentials.user, credentials.password))
         return OK
 
-    def _know_without_key(self, tokens: Tokens, credentials: Credentials) -> None:
+    def _know_without_key(self, tokens: ConnectionTokens, credentials: Credentials) -> None:
         claim = None
         if credentials.mechanism == EXTERNAL:
             claim = self.authorizer.claim_of_certificate()
@@ -156,7 +156,7 @@ class AmqpFrontend:
             tokens.add_claim(claim)
 
 
-async def _judge_token(tokens: Tokens, credentials: Credentials) -> int:
+async def _judge_token(tokens: ConnectionTokens, credentials: Credentials) -> int:
     """Accept a bearer token for the whole connection, or refuse it; the outcome's code."""
     try:
         await tokens.add(credentials.password, EVERYTHING)

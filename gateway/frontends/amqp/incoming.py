@@ -42,7 +42,7 @@ from gateway.domain.message import Kind, Message, Typed
 from gateway.domain.values import value
 from gateway.frontends.amqp.batches import LARGEST, REFUSED, LargeBatch, error_of, is_large
 from gateway.frontends.amqp.context import Context, Need, amqp_error, need_to_send
-from gateway.net.turns import Turn
+from gateway.net.turns import RequestTurn
 from gateway.net.visits import largest_step, take_turn
 from gateway.offering import offered
 from gateway.wire.amqp.events import (
@@ -69,7 +69,7 @@ _STEPS: Final = 2  # in flight at once, if the broker keeps the order: one is re
 
 
 @value
-class _Transfer:
+class _PendingTransfer:
     event: TransferReceived
     messages: tuple[Message, ...]
     batch: LargeBatch | None = None  # of which the messages are a part
@@ -218,7 +218,7 @@ class IncomingLink:
             self._beginning = False
             self._working -= 1
 
-    async def _take_turn(self, most: int, most_bytes: int) -> Turn | None:
+    async def _take_turn(self, most: int, most_bytes: int) -> RequestTurn | None:
         """
         Wait for the turn of this client. The step is taken afterwards, so that the order doesn't
         depend on the order in which two tasks resume.
@@ -247,12 +247,12 @@ class IncomingLink:
     def _is_ready(self, first: TransferReceived) -> bool:
         return not is_large(first) or (self._batch is not None and self._batch.is_ready)
 
-    def _take_group(self, most: int, most_bytes: int) -> list[_Transfer]:
+    def _take_group(self, most: int, most_bytes: int) -> list[_PendingTransfer]:
         """
         Return the next transfers to send in one step; reject transfers that can't be decoded. The
         next step begins with a large batch, or a part of one, that isn't decoded.
         """
-        group: list[_Transfer] = []
+        group: list[_PendingTransfer] = []
         count = size = 0
         while count < most and self._waiting and self._is_ready(self._waiting[0]):
             event = self._waiting[0]
@@ -265,7 +265,7 @@ class IncomingLink:
                 size += len(event.payload)
         return group
 
-    def _take_next(self, event: TransferReceived) -> _Transfer | None:
+    def _take_next(self, event: TransferReceived) -> _PendingTransfer | None:
         batch = self._batch
         read = self._read(event) if batch is None else batch.take()
         if batch is None or batch.is_taken:
@@ -273,7 +273,7 @@ class IncomingLink:
         if isinstance(read, AmqpError):
             self._reject(event, read)
             return None
-        return _Transfer(event, read, batch)
+        return _PendingTransfer(event, read, batch)
 
     def _leave_waiting(self) -> None:
         self._waiting.popleft()
@@ -316,7 +316,7 @@ class IncomingLink:
         self._context.engine.settle(event.delivery, provisional)
         self._top_up()
 
-    async def _send(self, group: Sequence[_Transfer]) -> None:  # noqa: ASYNC910 a send waits
+    async def _send(self, group: Sequence[_PendingTransfer]) -> None:  # noqa: ASYNC910 a send waits
         batches = [each.messages for each in group]
         try:
             with answered_within(self._context.options.send_timeout, f"from {self._entity}"):
@@ -325,7 +325,9 @@ class IncomingLink:
             verdicts = [error] * len(group)
         self._answer(group, verdicts)
 
-    def _answer(self, group: Sequence[_Transfer], errors: Sequence[BrokerError | None]) -> None:
+    def _answer(
+        self, group: Sequence[_PendingTransfer], errors: Sequence[BrokerError | None]
+    ) -> None:
         """
         Tell the client the outcome of each transfer; then end the link if one of the errors demands
         it.

@@ -20,7 +20,7 @@ from gateway.domain.errors import (
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.locked import answer_locked, enlist, holder
 from gateway.offering import offered, required
-from gateway.wire.amqp.exchange import Reply, Request
+from gateway.wire.amqp.exchange import NodeRequest, Reply
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.requests import operation_of, refusal_of, reply_of, timeout_of
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
@@ -46,7 +46,7 @@ class Management:
     _context: Context
     _entity: EntityPath
 
-    async def answer(self, request: Request, since: float) -> Reply:
+    async def answer(self, request: NodeRequest, since: float) -> Reply:
         """
         Answer the request; every error has become a reply. The client has been waiting since
         `since` (by Trio's clock).
@@ -81,7 +81,7 @@ class Management:
         right = Right.SEND if isinstance(operation, _SENDING) else Right.LISTEN
         self._context.check(Need(rights=(right,), entity=self._entity, management=True))
 
-    def _seconds(self, request: Request) -> float:
+    def _seconds(self, request: NodeRequest) -> float:
         options = self._context.options
         wanted = timeout_of(request)
         return options.answer_timeout if wanted is None else min(wanted, options.longest_wait)
@@ -140,7 +140,7 @@ class Management:
         wanted, first, answer = (
             operation.session_id,
             operation.from_sequence,
-            _Answer(operation.limit),
+            _PeekReply(operation.limit),
         )
         size = min(_PAGE, operation.limit) if wanted is None else _PAGE
         while not answer.full:
@@ -194,7 +194,7 @@ class Management:
 
 
 @attrs.define(eq=False)
-class _Answer:
+class _PeekReply:
     """The peeked messages of one reply: limited in number and size, but at least one."""
 
     _limit: int

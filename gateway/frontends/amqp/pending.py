@@ -9,7 +9,7 @@ import trio
 
 from gateway.domain.errors import QuotaExceeded
 from gateway.net.clients import ClientLoad
-from gateway.net.turns import Turn, Waiters
+from gateway.net.turns import RequestTurn, Waiters
 from gateway.net.visits import take_turn_to_read
 
 # Bytes read at once, from which on their processing needs a turn: they are a part of a large
@@ -183,7 +183,7 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
     _unfinished: Callable[[], int] = attrs.field(default=int, kw_only=True)
     # Read, and not returned yet: a call that is cancelled while it waits loses nothing.
     _data: bytes | bytearray = attrs.field(default=b"", init=False)
-    _turn: Turn | None = attrs.field(default=None, init=False)
+    _turn: RequestTurn | None = attrs.field(default=None, init=False)
     _size: int = attrs.field(default=SMALLEST_PIECE, init=False)  # bytes of the next piece
     _returned: float = attrs.field(default=math.inf, init=False)  # when a whole piece was
 

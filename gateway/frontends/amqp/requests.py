@@ -42,7 +42,7 @@ from gateway.wire.amqp.events import (
     TransactionalState,
     TransferReceived,
 )
-from gateway.wire.amqp.exchange import Dialect, Reply, Request, build_reply, parse_request
+from gateway.wire.amqp.exchange import NodeRequest, Reply, ReplyDialect, build_reply, parse_request
 from gateway.wire.amqp.management.requests import looks_only, may_answer_much, refusal_of
 from gateway.wire.amqp.servicebus.addresses import Node, NodeKind
 
@@ -52,7 +52,7 @@ _OWED: Final = 1000  # replies that may wait for a client's credit
 _TOKEN_SIZE: Final = 64 * 1024
 _ANY: Final = (Right.LISTEN, Right.SEND, Right.MANAGE)
 
-Answer = Callable[[Request, float], Awaitable[Reply]]
+Answer = Callable[[NodeRequest, float], Awaitable[Reply]]
 """
 Answers a request that was received at the given time (by Trio's clock). An exception is a bug.
 """
@@ -251,11 +251,11 @@ class RequestLink:
                 self._looking.discard(scope)
         reply_link = self._reply_link(request.reply_to)
         if reply_link is not None and not scope.cancelled_caught:
-            dialect = Dialect.CBS if self._of_tokens else Dialect.MANAGEMENT
+            dialect = ReplyDialect.CBS if self._of_tokens else ReplyDialect.MANAGEMENT
             reply_link.send(build_reply(reply, dialect))
         return True
 
-    async def _reply_to(self, request: Request, since: float, joined: _Joined) -> Reply:
+    async def _reply_to(self, request: NodeRequest, since: float, joined: _Joined) -> Reply:
         await trio.lowlevel.checkpoint()
         if isinstance(joined, BrokerError):
             return refusal_of(request, joined)

@@ -8,10 +8,10 @@ import attrs
 from gateway.domain.access import (
     Access,
     Anonymous,
-    Claim,
     Refusal,
     Refused,
     Right,
+    TokenClaim,
     audience_of,
     segments_of,
 )
@@ -24,7 +24,7 @@ _Audience = str  # segments of a path, in one text: each alone takes 20 times it
 
 
 @attrs.define(eq=False)
-class Tokens:
+class ConnectionTokens:
     """
     The tokens of one connection. They may be for different entities, or of different policies; a
     newer token replaces the one with its policy and audience.
@@ -36,7 +36,7 @@ class Tokens:
     _authorizer: Authorizer
     _most: int
     on_added: Callable[[], None] = lambda: None  # called when `seconds_left` may have changed
-    _claims: dict[_Audience, dict[str, Claim]] = attrs.field(factory=dict, init=False)
+    _claims: dict[_Audience, dict[str, TokenClaim]] = attrs.field(factory=dict, init=False)
     _count: int = attrs.field(default=0, init=False)
 
     async def add(self, token: str, audience: str) -> None:
@@ -56,7 +56,7 @@ class Tokens:
             claim = attrs.evolve(claim, resource=audience)
         self.add_claim(claim)  # noqa: ASYNC910 a reply follows
 
-    def add_claim(self, claim: Claim) -> None:
+    def add_claim(self, claim: TokenClaim) -> None:
         """
         Add a claim.
 
@@ -135,7 +135,7 @@ class Tokens:
                     return None
         return refusal
 
-    def _good_for(self, path: str) -> Iterator[Claim]:
+    def _good_for(self, path: str) -> Iterator[TokenClaim]:
         """The tokens for that path or for a parent of it, the closest first."""
         segments = segments_of(path)
         for length in range(len(segments), -1, -1):

@@ -19,11 +19,11 @@ _LONGEST_SILENCE: Final = 1.0  # seconds
 
 
 @attrs.define(eq=False)
-class Drain:
+class FrontendDrain:
     """Closes the connections of a front end on request."""
 
     begun: bool = attrs.field(default=False, init=False)
-    _watches: "set[Watch]" = attrs.field(factory=set, init=False)
+    _watches: "set[ConnectionWatch]" = attrs.field(factory=set, init=False)
 
     def begin(self) -> None:
         """Accept nothing new, and close each connection when its pending answers are sent."""
@@ -31,17 +31,17 @@ class Drain:
         for watch in self._watches:
             watch.drain()
 
-    def add(self, watch: "Watch") -> None:
+    def add(self, watch: "ConnectionWatch") -> None:
         self._watches.add(watch)
         if self.begun:
             watch.drain()
 
-    def discard(self, watch: "Watch") -> None:
+    def discard(self, watch: "ConnectionWatch") -> None:
         self._watches.discard(watch)
 
 
 @attrs.define(eq=False)
-class Watch:
+class ConnectionWatch:
     """
     Ends links whose tokens have expired, connections without links, and everything when the gateway
     drains. The watch has no task: the connection's ticks call it.
@@ -49,7 +49,7 @@ class Watch:
 
     _context: Context
     _authorizer: Authorizer
-    _drain: Drain
+    _drain: FrontendDrain
     _look_at: float = attrs.field(default=math.inf, init=False)  # when a token may have expired
     # when to close the connection if it has no links by then
     _idle_at: float = attrs.field(default=math.inf, init=False)

@@ -20,7 +20,7 @@ import trio
 
 from gateway.capabilities import Identifies, Peeks, Send, accepting_send, longest_send_of
 from gateway.deadlines import answered_within, client_gives
-from gateway.domain.access import Access, Claim, Right
+from gateway.domain.access import Access, Right, TokenClaim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -45,7 +45,7 @@ from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus.management import manage
 from gateway.frontends.servicebus.options import RestOptions
 from gateway.net.http.server import RETRY_AFTER
-from gateway.net.turns import Turn
+from gateway.net.turns import RequestTurn
 from gateway.net.visits import begin_request, peek_until_written, take_turn
 from gateway.offering import required
 from gateway.ports import Broker, WallClock
@@ -140,7 +140,9 @@ class ServiceBusRestFrontend:
             if usage is not None:
                 usage.end()
 
-    async def _response(self, request: Request, claim: Claim, turn: Turn | None) -> Response:
+    async def _response(
+        self, request: Request, claim: TokenClaim, turn: RequestTurn | None
+    ) -> Response:
         if self.on_parent is not None and not servicebus_rest.is_send_request(request):
             return await self.on_parent(request)
         if servicebus_rest.is_message_request(request):
@@ -169,7 +171,9 @@ class ServiceBusRestFrontend:
             return build_error(busy, tracking=self._tracking())
         return build_refusal(status, text, tracking=self._tracking())
 
-    async def _message(self, request: Request, claim: Claim, turn: Turn | None) -> Response:
+    async def _message(
+        self, request: Request, claim: TokenClaim, turn: RequestTurn | None
+    ) -> Response:
         batch = servicebus_rest.batch_of(request)
         ready = None if batch is None else await self._in_slices(batch, turn)
         operation = servicebus_rest.parse_request(request, ready)
@@ -193,7 +197,7 @@ class ServiceBusRestFrontend:
         with answered_within(seconds, f"from {operation.entity}"):
             return await self._answer(operation)
 
-    async def _identity(self, claim: Claim) -> Response:
+    async def _identity(self, claim: TokenClaim) -> Response:
         """The namespace's identity. Any right suffices, because no entity is concerned."""
         await trio.lowlevel.checkpoint()
         self.authorizer.require_any(claim)
@@ -201,7 +205,7 @@ class ServiceBusRestFrontend:
         with answered_within(self.options.answer_timeout, error=Unavailable):
             return servicebus_answers.build_identity(await identifies.identity())
 
-    async def _management(self, request: Request, claim: Claim) -> Response:
+    async def _management(self, request: Request, claim: TokenClaim) -> Response:
         operation = atom.parse_request(request)
         self._check(claim, request, Right.MANAGE, entity_of(operation))
         await self._check_forwarding(claim, request, operation)
@@ -216,12 +220,12 @@ class ServiceBusRestFrontend:
         return response
 
     def _check(
-        self, claim: Claim, request: Request, right: Right, entity: EntityPath | None
+        self, claim: TokenClaim, request: Request, right: Right, entity: EntityPath | None
     ) -> None:
         self.authorizer.require(claim, Access(right=right, entity=entity, path=request.path))
 
     async def _check_forwarding(  # noqa: ASYNC910 on the way of each request
-        self, claim: Claim, request: Request, operation: Operation
+        self, claim: TokenClaim, request: Request, operation: Operation
     ) -> None:
         """
         Check the right to manage each entity that messages will be forwarded to: the SDKs send a
@@ -242,7 +246,7 @@ class ServiceBusRestFrontend:
             case rest.SendMessages(messages=messages, form=form):
                 if form is rest.Form.SINGLE:  # the messages of a batch have theirs
                     messages = tuple(map(self._with_id, messages))
-                return rest.Accepted(accepted_by=await self._send(entity, messages))
+                return rest.SendAccepted(accepted_by=await self._send(entity, messages))
             case rest.SettleMessage(lock_token=token, settlement=settlement):
                 await self.leases.settle(entity, token, settlement)
                 return rest.Done()
@@ -255,7 +259,7 @@ class ServiceBusRestFrontend:
                 await self.broker.probe(entity)
                 return rest.Done()
 
-    async def _in_slices(self, batch: Iterator[Message], turn: Turn | None) -> list[Message]:
+    async def _in_slices(self, batch: Iterator[Message], turn: RequestTurn | None) -> list[Message]:
         """
         Parse the messages of a batch, and prepare them to be sent. The batch gives way to light
         clients after each whole slice.

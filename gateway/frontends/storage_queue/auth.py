@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.access import Access, Claim, Identity, OnRefused, Refusal, Right
+from gateway.domain.access import Access, ClientIdentity, OnRefused, Refusal, Right, TokenClaim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, StorageAccount
@@ -81,7 +81,7 @@ _RIGHTS: Final[Mapping[type[storage.Operation], Right]] = {
     storage.GetMetadata: Right.LISTEN,
 }
 
-Credential = Sas | DelegatedSas | Claim | None
+Credential = Sas | DelegatedSas | TokenClaim | None
 """The credential that a request came with; None: the account's owner signed it."""
 
 
@@ -189,7 +189,7 @@ class Accounts:
         """
         authorization = request.headers.get("Authorization")
         takes_tokens = self._authorizer is not None and self._authorizer.takes_bearer_tokens
-        token: Claim | None = None
+        token: TokenClaim | None = None
         if takes_tokens and authorization is not None and is_bearer(authorization):
             token = self._authenticated_by_token(authorization)
             if _FOR_USER not in request.target:
@@ -202,7 +202,7 @@ class Accounts:
             self._on_refused(address.account, why_of(error, Refusal.MALFORMED))
             raise
 
-    def _claim_of_certificate(self, request: Request) -> Claim | None:
+    def _claim_of_certificate(self, request: Request) -> TokenClaim | None:
         """The claim by the client's certificate; a shared access signature comes before it."""
         if self._authorizer is None or parse_sas(parameters_of(request.target)) is not None:
             return None
@@ -211,7 +211,7 @@ class Accounts:
             note_authorized(claim.key_name)
         return claim
 
-    def _authenticated_by_token(self, authorization: str) -> Claim:
+    def _authenticated_by_token(self, authorization: str) -> TokenClaim:
         assert self._authorizer is not None, "it has the issuers"
         try:
             return self._authorizer.claim(authorization)
@@ -219,7 +219,7 @@ class Accounts:
             raise unauthenticated(str(error)) from error
 
     def _authenticated(
-        self, request: Request, address: Address, version: str | None, token: Claim | None
+        self, request: Request, address: Address, version: str | None, token: TokenClaim | None
     ) -> Credential:
         """As `authenticate`, for a request with the given token, if it has one."""
         authorization = request.headers.get("Authorization")
@@ -270,7 +270,9 @@ class Accounts:
             raise failed("The signature is not by a key of the account.", Refusal.WRONG_KEY)
         note_authorized(account)
 
-    def authorize_token(self, claim: Claim, operation: storage.Operation, address: Address) -> None:
+    def authorize_token(
+        self, claim: TokenClaim, operation: storage.Operation, address: Address
+    ) -> None:
         """
         Check that an access policy gives the token's client the right to this operation now.
 
@@ -299,7 +301,9 @@ class Accounts:
         Raises:
             StorageRefusal: the client has another credential, or may have no such key.
         """
-        if not isinstance(credential, Claim) or not isinstance(credential.identity, Identity):
+        if not isinstance(credential, TokenClaim) or not isinstance(
+            credential.identity, ClientIdentity
+        ):
             raise failed("Only authentication scheme Bearer is supported.", Refusal.NOT_ALLOWED)
         return self._delegation.make(credential, wish, address.account, version or FIRST_WITH_KEYS)
 

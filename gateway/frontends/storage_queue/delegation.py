@@ -17,7 +17,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.access import Claim, Identity, Refusal
+from gateway.domain.access import ClientIdentity, Refusal, TokenClaim
 from gateway.domain.errors import NotAuthorized
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import EVERYTHING
@@ -36,19 +36,19 @@ from gateway.wire.storage_queue.sas import Sas, parse_time
 from gateway.wire.storage_queue.signing import sign
 
 
-class _Refused(StorageRefusal):
+class _AccountRefusal(StorageRefusal):
     def __init__(self, code: str, detail: str, why: Refusal) -> None:
         super().__init__(code, extra={"AuthenticationErrorDetail": detail})
         self.why = why
 
 
 def failed(detail: str, why: Refusal = Refusal.MALFORMED) -> StorageRefusal:
-    return _Refused("AuthenticationFailed", detail, why)
+    return _AccountRefusal("AuthenticationFailed", detail, why)
 
 
 def unauthenticated(detail: str) -> StorageRefusal:
     """The refusal that the client may answer by getting a token."""
-    return _Refused("NoAuthenticationInformation", detail, Refusal.MISSING)
+    return _AccountRefusal("NoAuthenticationInformation", detail, Refusal.MISSING)
 
 
 def not_permitted(error: NotAuthorized) -> StorageRefusal:
@@ -59,7 +59,7 @@ def not_permitted(error: NotAuthorized) -> StorageRefusal:
 
 def why_of(error: StorageRefusal, otherwise: Refusal) -> Refusal:
     """The reason for the log."""
-    return error.why if isinstance(error, _Refused) else otherwise
+    return error.why if isinstance(error, _AccountRefusal) else otherwise
 
 
 LONGEST: Final = timedelta(days=7)
@@ -72,7 +72,7 @@ class DelegatedSas:
     """A signature by a user delegation key: the client has the rights that both allow."""
 
     sas: Sas
-    claim: Claim
+    claim: TokenClaim
 
 
 @attrs.frozen(eq=False)
@@ -85,7 +85,7 @@ class Delegation:
     _own: bytes = attrs.field(factory=lambda: secrets.token_bytes(32), init=False, repr=False)
 
     def make(
-        self, claim: Claim, wish: GetUserDelegationKey, account: str, version: str
+        self, claim: TokenClaim, wish: GetUserDelegationKey, account: str, version: str
     ) -> UserDelegationKey:
         """
         A key for the client with that claim.
@@ -118,7 +118,7 @@ class Delegation:
         return attrs.evolve(key, value=b64encode(value).decode())
 
     def verify(
-        self, sas: Sas, account: str, queue: str | None, token: Claim | None = None
+        self, sas: Sas, account: str, queue: str | None, token: TokenClaim | None = None
     ) -> DelegatedSas:
         """
         Check that a key of ours has signed, that the key is valid now, and that `token` is of the
@@ -150,7 +150,7 @@ class Delegation:
         identity = identity_of(key)
         if sas.get("sduoid"):
             _check_user(sas, token, identity.issuer)
-        claim = Claim(
+        claim = TokenClaim(
             key_name=identity.name,
             resource=EVERYTHING,
             expires=int(expiry.timestamp()),
@@ -163,7 +163,7 @@ class Delegation:
         return self.keys_of(account) or (self._own,)
 
 
-def _check_user(sas: Sas, token: Claim | None, issuer: str) -> None:
+def _check_user(sas: Sas, token: TokenClaim | None, issuer: str) -> None:
     """
     Check that the token is of the user whom the signature names: a user of the same provider as the
     key's owner, identified by the claim `oid`, or by its subject if the token has no such claim.
@@ -176,7 +176,7 @@ def _check_user(sas: Sas, token: Claim | None, issuer: str) -> None:
     if token is None:
         raise failed("sduoid: needs the bearer token of this user, too.", Refusal.MISSING)
     user = token.identity
-    assert isinstance(user, Identity), "only a token's claim is given"
+    assert isinstance(user, ClientIdentity), "only a token's claim is given"
     known = user.claims.get(_OBJECT_ID, user.subject)
     if user.issuer != issuer or known != sas.get("sduoid"):
         raise failed("sduoid: the bearer token is of another user.", Refusal.NOT_ALLOWED)

@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from gateway.deadlines import answered_within
-from gateway.domain.access import Claim
+from gateway.domain.access import TokenClaim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, HolderSilent, Outcome
 from gateway.frontends.storage_queue.auth import Accounts, Circumstances, Credential
@@ -143,7 +143,7 @@ class StorageQueueFrontend:
                 await trio.lowlevel.checkpoint()
                 key = self.accounts.delegate(credential, operation, address, version)
                 return build_response(operation, key, style)
-            if isinstance(credential, Claim):
+            if isinstance(credential, TokenClaim):
                 self.accounts.authorize_token(credential, operation, address)
             elif credential is not None:
                 await self._authorize(credential, operation, address, peer)

@@ -47,7 +47,7 @@ ACCOUNT = ""  # triggers have no account
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
+class AgentOptions:
     """Options of the command line; the processes get them too."""
 
     config: Path | None = None
@@ -56,7 +56,7 @@ class Wanted:
 
 
 async def run_agent(
-    loaded: Loaded, runtime: Runtime, wanted: Wanted, reloader: Reloader | None = None
+    loaded: Loaded, runtime: Runtime, wanted: AgentOptions, reloader: Reloader | None = None
 ) -> None:
     """
     Run the processes of all listeners until SIGTERM or SIGINT; then drain them, and return when all
@@ -152,7 +152,7 @@ def _end(
 
 
 def _make_pool(
-    index: int, loaded: Loaded, runtime: Runtime, wanted: Wanted, reader: ScaleReader
+    index: int, loaded: Loaded, runtime: Runtime, wanted: AgentOptions, reader: ScaleReader
 ) -> tuple[ProcessPool, WorkWatch]:
     config = loaded.config
     listener = config.agent.listeners[index]
@@ -184,7 +184,7 @@ def _make_pool(
     return pool, watch
 
 
-def _arguments(config: Config, listener: AgentListener, wanted: Wanted) -> list[str]:
+def _arguments(config: Config, listener: AgentListener, wanted: AgentOptions) -> list[str]:
     """
     Arguments of `pairgate listen`. A gateway that is found here is the only way to the namespace.
     """

@@ -44,14 +44,14 @@ RETRY: Final = Backoff(first=1.0, cap=10.0)  # after a failed look
 
 
 @attrs.frozen(kw_only=True)
-class Work:
+class ListenerLoad:
     """The load of one listener, over all its queues. None: unknown."""
 
     depth: int | None
     oldest_age: float | None  # seconds
 
 
-UNKNOWN: Final = Work(depth=None, oldest_age=None)
+UNKNOWN: Final = ListenerLoad(depth=None, oldest_age=None)
 
 
 class Process(Protocol):
@@ -87,7 +87,7 @@ class Process(Protocol):
 
 
 @attrs.define(eq=False, kw_only=True)
-class Worker:
+class PoolWorker:
     """A process from its start to its end."""
 
     process: Process
@@ -106,7 +106,7 @@ class ProcessPool:
     autoscaler: Autoscaler
     options: Agent
     parallel: int  # concurrent handlers of one process
-    look: Callable[[], Awaitable[Work]]  # raises a BrokerError
+    look: Callable[[], Awaitable[ListenerLoad]]  # raises a BrokerError
     start: Callable[[], Awaitable[Process]]  # raises an OSError
     load: Callable[[], float | None]  # share of processor time used since the last call
     observer: Observer
@@ -114,8 +114,10 @@ class ProcessPool:
     is_told: bool = attrs.field(default=False, init=False)  # True: new messages are announced
     _target: int = attrs.field(default=0, init=False)  # wanted number of processes
     ended: int = attrs.field(default=0, init=False)  # processes, since the start
-    _workers: list[Worker] = attrs.field(factory=list, init=False)  # in the order of their start
-    _work: Work = attrs.field(default=UNKNOWN, init=False)  # of the last look
+    _workers: list[PoolWorker] = attrs.field(
+        factory=list, init=False
+    )  # in the order of their start
+    _work: ListenerLoad = attrs.field(default=UNKNOWN, init=False)  # of the last look
     _past: Report = attrs.field(factory=Report, init=False)  # totals of ended processes
     _rates: WorkRates = attrs.field(factory=WorkRates, init=False)
     _crashes: Crashes = attrs.field(factory=Crashes, init=False)
@@ -187,7 +189,7 @@ class ProcessPool:
         self._sleep.deadline = self._next_look()
 
     @property
-    def _present(self) -> list[Worker]:
+    def _present(self) -> list[PoolWorker]:
         return [worker for worker in self._workers if not worker.is_leaving]
 
     async def _look(self) -> None:
@@ -230,7 +232,7 @@ class ProcessPool:
         if self._lost_looks == 1:
             self.observer.report(FiguresLost(listener=self.listener, reason=str(error)))
 
-    def _workload(self, work: Work, announced: bool) -> Workload:
+    def _workload(self, work: ListenerLoad, announced: bool) -> Workload:
         total = self._total()
         arrivals = self._rates.arrivals(trio.current_time(), work.depth, total)
         # Not every namespace counts locked messages in its depth, and the processes that hold them
@@ -277,12 +279,12 @@ class ProcessPool:
             self._crashes.count_failed_start(trio.current_time())
             self._note_end(None, f"the process couldn't be started within {START_SECONDS:g} s")
             return
-        worker = Worker(process=process, began=trio.current_time())
+        worker = PoolWorker(process=process, began=trio.current_time())
         self._workers.append(worker)
         self.observer.report(ProcessStarted(listener=self.listener, pid=process.pid))
         nursery.start_soon(self._watch, worker)
 
-    async def _watch(self, worker: Worker) -> None:
+    async def _watch(self, worker: PoolWorker) -> None:
         code = await worker.process.wait()
         worker.ended.set()
         self._workers.remove(worker)
@@ -309,14 +311,14 @@ class ProcessPool:
                 )
             )
 
-    def _release(self, nursery: trio.Nursery, worker: Worker) -> None:
+    def _release(self, nursery: trio.Nursery, worker: PoolWorker) -> None:
         worker.is_leaving = True
         until = trio.current_time() + self.options.grace
         worker.patience.deadline = min(worker.patience.deadline, until)
         worker.process.terminate()
         nursery.start_soon(self._see_off, worker)
 
-    async def _see_off(self, worker: Worker) -> None:
+    async def _see_off(self, worker: PoolWorker) -> None:
         with worker.patience:
             await worker.ended.wait()
         if not worker.ended.is_set():

@@ -18,12 +18,12 @@ from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, Unavailable
-from gateway.listening.agent.process_pool import Work
+from gateway.listening.agent.process_pool import ListenerLoad
 from gateway.net.http.client import HttpClient
 from gateway.wire.pairgate.control_call import ANSWER_SECONDS
 from gateway.wire.pairgate.scale import (
     MISSING,
-    Figures,
+    EntityFigures,
     parse_all_figures,
     parse_figures,
     query_texts,
@@ -42,7 +42,7 @@ class ScaleReader:
     _endpoint: AdminEndpoint | None = attrs.field(default=None, init=False)
     _found: trio.Event = attrs.field(factory=trio.Event, init=False)
 
-    async def look(self, queues: Sequence[EntityPath]) -> Work:
+    async def look(self, queues: Sequence[EntityPath]) -> ListenerLoad:
         """
         The load of all these queues together.
 
@@ -51,7 +51,7 @@ class ScaleReader:
         """
         return sum_of(await self.figures(queues))
 
-    async def figures(self, queues: Sequence[EntityPath]) -> Sequence[Figures]:
+    async def figures(self, queues: Sequence[EntityPath]) -> Sequence[EntityFigures]:
         """
         The figures of each of these queues. A missing queue among several counts as empty.
 
@@ -76,7 +76,7 @@ class ScaleReader:
             await self._found.wait()
         return self._endpoint
 
-    async def _ask(self, queues: Sequence[EntityPath]) -> list[Figures]:
+    async def _ask(self, queues: Sequence[EntityPath]) -> list[EntityFigures]:
         endpoint = self._endpoint or await self._find()
         text = self.keys.authorization(endpoint, Right.LISTEN)
         async with endpoint.client() as client:
@@ -87,7 +87,7 @@ class ScaleReader:
 
     async def _ask_all(
         self, client: HttpClient, text: str | None, queues: Sequence[EntityPath]
-    ) -> list[Figures]:
+    ) -> list[EntityFigures]:
         if len(queues) > 1:
             with suppress(EntityNotFound):  # a gateway of an older version knows single queues only
                 return [
@@ -111,11 +111,11 @@ class ScaleReader:
         return endpoint
 
 
-def sum_of(figures: Sequence[Figures]) -> Work:
+def sum_of(figures: Sequence[EntityFigures]) -> ListenerLoad:
     """The sum of depths and the maximum age; None if one of them is unknown."""
     depths = [each.depth for each in figures if each.depth is not None]
     ages = [each.age for each in figures if each.age is not None]
-    return Work(
+    return ListenerLoad(
         depth=sum(depths) if len(depths) == len(figures) else None,
         oldest_age=max(ages, default=None),
     )
@@ -133,7 +133,7 @@ class WorkWatch:
     queues: Sequence[EntityPath]
     idle_interval: float
     is_told: bool = False  # True: messages are announced
-    _figures: dict[str, Figures] = attrs.field(factory=dict, init=False)
+    _figures: dict[str, EntityFigures] = attrs.field(factory=dict, init=False)
     _asked: dict[str, float] = attrs.field(factory=dict, init=False)  # by Trio's clock
     _announced: set[str] = attrs.field(factory=set, init=False)  # since the last question began
 
@@ -148,7 +148,7 @@ class WorkWatch:
         for queue in self.queues:
             self.announce(queue)  # messages may have come meanwhile
 
-    async def look(self) -> Work:
+    async def look(self) -> ListenerLoad:
         """
         The load of all queues together.
 

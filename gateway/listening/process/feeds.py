@@ -8,7 +8,7 @@ import attrs
 
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.gateway_keys import GatewayKeys
-from gateway.app.operations.targets import Target
+from gateway.app.operations.targets import OpenNamespace
 from gateway.app.runtime import Runtime
 from gateway.extensions.listing import parts
 from gateway.listening.listener import QueueListener
@@ -16,7 +16,7 @@ from gateway.ports import Service
 
 
 @attrs.frozen(kw_only=True)
-class Source:
+class TriggerSource:
     """
     The triggers that the command line selects; without URLs those of the configuration,
     else the gateway found here.
@@ -27,7 +27,7 @@ class Source:
 
 
 MakeFeeds = Callable[
-    [AsyncExitStack, GatewayKeys, Runtime, Target, QueueListener[Any], Source],
+    [AsyncExitStack, GatewayKeys, Runtime, OpenNamespace, QueueListener[Any], TriggerSource],
     Awaitable[Sequence[Service]],
 ]
 """Returns feeds of a listener's triggers, not running yet; raises `Failure` if one can't be."""
@@ -49,9 +49,9 @@ async def make_feeds(
     stack: AsyncExitStack,
     keys: GatewayKeys,
     runtime: Runtime,
-    target: Target,
+    target: OpenNamespace,
     listener: QueueListener[Any],
-    source: Source,
+    source: TriggerSource,
 ) -> Sequence[Service]:
     """
     The feeds of the listener's triggers, not running yet. Without any, idle queues of namespaces

@@ -31,7 +31,7 @@ from gateway.listening.job import Handler
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.tls import client_context
 from gateway.ports import WallClock
-from gateway.wire.http.cloud_events import Verdict, build_request, parse_answer
+from gateway.wire.http.cloud_events import HandlerVerdict, build_request, parse_answer
 from gateway.wire.pairgate.environment import build_environment
 from gateway.wire.servicebus.rest_message import body_bytes
 
@@ -94,13 +94,13 @@ class HttpHandler:
             raise self._blame.judge(item, HandlerFailed(text))
         answer = parse_answer(response, self.clock())
         status = f"status {response.status}"
-        if answer.verdict is Verdict.DOWN:
+        if answer.verdict is HandlerVerdict.DOWN:
             raise EndpointDown(status, retry_after=answer.retry_after)
-        if answer.verdict is Verdict.FAILED:
+        if answer.verdict is HandlerVerdict.FAILED:
             raise self._blame.judge(item, HandlerFailed(status))
         self._blame.succeeded()
         self._broken.pop(key_of(item), None)
-        if answer.verdict is Verdict.POISON:
+        if answer.verdict is HandlerVerdict.POISON:
             return DeadLetter(reason=REFUSED, description=f"{status} from the handler")
         return None
 

@@ -20,7 +20,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.gateway_keys import GatewayKeys
-from gateway.app.operations.targets import Target, cure_of_missing, open_gateway, open_target
+from gateway.app.operations.targets import OpenNamespace, cure_of_missing, open_gateway, open_target
 from gateway.app.operations.ways_in import find_way_in
 from gateway.app.process import SignalWatch
 from gateway.app.process_admin import ProcessAdmin, idle_control
@@ -42,7 +42,7 @@ from gateway.listening.items import RAW
 from gateway.listening.job import wait_for_it
 from gateway.listening.listener import QueueListener
 from gateway.listening.options import ListenerOptions
-from gateway.listening.process.feeds import Source, make_feeds
+from gateway.listening.process.feeds import TriggerSource, make_feeds
 from gateway.listening.process.figures import ListenerFigures, with_metrics
 from gateway.listening.process.handlers import HandlerChoice, open_handler
 from gateway.listening.process.reporting import Measured, Reporter, open_report
@@ -57,7 +57,7 @@ MOST_POLLS: Final = 64
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
+class ProcessOptions:
     """
     Options of the command line; `options` are the configuration's, with those of the command line.
     """
@@ -74,12 +74,12 @@ class Wanted:
     report: int | None = None  # file descriptor of a socket whose other end an agent holds
 
     @property
-    def source(self) -> Source:
-        return Source(urls=self.triggers, admin=self.admin)
+    def source(self) -> TriggerSource:
+        return TriggerSource(urls=self.triggers, admin=self.admin)
 
 
 async def listen(
-    loaded: Loaded, runtime: Runtime, wanted: Wanted, reloader: Reloader | None = None
+    loaded: Loaded, runtime: Runtime, wanted: ProcessOptions, reloader: Reloader | None = None
 ) -> None:
     """
     Run the handler for each message until SIGTERM or SIGINT; then finish running handlers, settle
@@ -126,7 +126,7 @@ async def listen(
             )
         except InvalidRequest as error:
             raise Failure(str(error), ExitCode.WRONG) from error
-        ending = Ending(listener=listener, observer=runtime.observer)
+        ending = ListenerShutdown(listener=listener, observer=runtime.observer)
         keys = _keys_for(target, loaded.config, runtime)
         feeds = await make_feeds(stack, keys, runtime, target, listener, wanted.source)
         figures = ListenerFigures(
@@ -168,7 +168,7 @@ async def listen(
 
 
 @attrs.define(eq=False, kw_only=True)
-class Ending:
+class ListenerShutdown:
     """The reason of the shutdown, and its two steps: drain, then cut off."""
 
     listener: QueueListener[Message]
@@ -212,7 +212,7 @@ class Ending:
 
 
 async def _run(
-    ending: Ending,
+    ending: ListenerShutdown,
     steering: ProcessControl,
     services: Sequence[Service],
     reporter: Reporter | None,
@@ -240,7 +240,7 @@ async def _run(
 class Missing:
     """The first queue of the listener that doesn't exist; it is missing until the end."""
 
-    target: Target
+    target: OpenNamespace
     queue: EntityPath | None = attrs.field(default=None, init=False)
     found: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -255,7 +255,7 @@ class EndWithout:
     """A `Service` that ends the process without a queue for which it isn't to wait."""
 
     _missing: Missing
-    _ending: Ending
+    _ending: ListenerShutdown
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Return when a queue was missing, and the listener drains."""
@@ -267,8 +267,8 @@ class EndWithout:
 
 
 async def _open_target(
-    stack: AsyncExitStack, config: Config, runtime: Runtime, wanted: Wanted
-) -> Target:
+    stack: AsyncExitStack, config: Config, runtime: Runtime, wanted: ProcessOptions
+) -> OpenNamespace:
     way = partial(find_gateway, config, wanted)
     if not wanted.through_gateway or wanted.namespace is not None:
         return await open_target(stack, config, runtime, way=way, namespace=wanted.namespace)
@@ -281,14 +281,14 @@ async def _open_target(
     return target
 
 
-def _keys_for(target: Target, config: Config, runtime: Runtime) -> GatewayKeys:
+def _keys_for(target: OpenNamespace, config: Config, runtime: Runtime) -> GatewayKeys:
     keys = GatewayKeys(config=config, observer=runtime.observer)
     if target.running:
         keys.keep(target.broker, target.name, Right.LISTEN)
     return keys
 
 
-async def find_gateway(config: Config, wanted: Wanted) -> Namespace | None:
+async def find_gateway(config: Config, wanted: ProcessOptions) -> Namespace | None:
     """
     As `find_way_in`; over REST, few receives wait at a time. AMQP is preferred for more queues:
     each is a link there, with a hundred links on a connection.

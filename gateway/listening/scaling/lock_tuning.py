@@ -14,7 +14,7 @@ LONGEST: Final = 7 * 24 * 3600.0  # seconds: what Storage Queue allows
 
 
 @attrs.frozen(kw_only=True)
-class Advice:
+class LockAdvice:
     """A recommended `lock` in seconds, because `late_share` of the settlements were too late."""
 
     lock: float
@@ -39,7 +39,7 @@ class LockTuning:
         """Record that a message arrived with a lock of that many seconds."""
         self.lock = max(self.lock, lock)
 
-    def note(self, *, late: bool, work: float) -> Advice | None:
+    def note(self, *, late: bool, work: float) -> LockAdvice | None:
         """Record a settlement after `work` seconds; return a recommendation, if there is one."""
         if len(self._late) == SAMPLES:
             self._late_ones -= self._late[0]
@@ -52,4 +52,4 @@ class LockTuning:
         self.lock = min(LONGEST, max(2.0 * self.lock, HEADROOM * self._longest))
         self._late.clear()
         self._late_ones = 0
-        return Advice(lock=self.lock, late_share=share)
+        return LockAdvice(lock=self.lock, late_share=share)

@@ -22,13 +22,13 @@ from gateway.wire.amqp.events import (
     Terminus,
     TransferReceived,
 )
-from gateway.wire.amqp.exchange import Reply, Request, build_request, parse_reply
+from gateway.wire.amqp.exchange import NodeRequest, Reply, build_request, parse_reply
 
 _CREDIT: Final = 100  # replies that may arrive; each arrival makes room for another
 
 
 @attrs.define(eq=False, slots=True)
-class _Asked:
+class _PendingRequest:
     """A pending request."""
 
     answered: trio.Event = attrs.field(factory=trio.Event)
@@ -49,7 +49,7 @@ class Exchange:
             Unavailable: the connection has ended.
         """
         self._client = client
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _PendingRequest] = {}
         self._ids = count(1)
         self._name = name
         self._node = node
@@ -62,7 +62,7 @@ class Exchange:
             NewLink(name=f"{name}-replies", we_send=False, source=there, target=here),
             self._session,
         )
-        self._requests = _Requests(
+        self._requests = _NodeRequests(
             self,
             client,
             NewLink(name=f"{name}-requests", we_send=True, source=here, target=there),
@@ -88,7 +88,7 @@ class Exchange:
         await self._replies.wait_attached()
         self._replies.set_credit(_CREDIT)
 
-    async def ask(self, request: Request) -> Reply:
+    async def ask(self, request: NodeRequest) -> Reply:
         """
         Return the reply. Sets `id` and `reply_to` of the request.
 
@@ -100,7 +100,7 @@ class Exchange:
         """
         id_ = str(next(self._ids))
         payload = build_request(attrs.evolve(request, id=id_, reply_to=self._name))
-        mine = self._asked[id_] = _Asked()
+        mine = self._asked[id_] = _PendingRequest()
         try:
             state = await self._requests.send(payload)
             if isinstance(state, Rejected):
@@ -146,7 +146,7 @@ class Exchange:
             each.answered.set()
 
 
-class _Requests(SendingLink):
+class _NodeRequests(SendingLink):
     def __init__(
         self, exchange: Exchange, client: AmqpClient, new: NewLink, session: SessionId
     ) -> None:

@@ -64,7 +64,7 @@ class InFlight:
 
 
 @attrs.frozen(eq=False)
-class _Enlisted:
+class _EnlistedSettlement:
     """A settlement in a transaction, which waits for its provisional outcome."""
 
     txn_id: bytes
@@ -205,7 +205,7 @@ class ReceivingLink(ClientLink):
         self.is_left = False  # nothing is received on it any more
         self._unsettled: dict[DeliveryId, InFlight] = {}
         # Settlements in transactions, until their provisional outcomes come.
-        self._enlisted: dict[DeliveryId, _Enlisted] = {}
+        self._enlisted: dict[DeliveryId, _EnlistedSettlement] = {}
         super().__init__(client, new, session)
 
     def set_credit(self, credit: int) -> None:
@@ -308,7 +308,7 @@ class ReceivingLink(ClientLink):
         if delivery not in self._unsettled:
             raise LinkVoid(self)
         asked = InFlight(self)
-        self._enlisted[delivery] = _Enlisted(state.txn_id, asked)
+        self._enlisted[delivery] = _EnlistedSettlement(state.txn_id, asked)
         self.engine.update(delivery, state)
         return asked
 

@@ -14,7 +14,7 @@ import h11
 import trio
 
 from gateway.domain.errors import OutcomeUnknown, Unreachable
-from gateway.net.dialing import FAILURES, Place, failure_of, late_refusal, open_stream
+from gateway.net.dialing import FAILURES, ServerAddress, failure_of, late_refusal, open_stream
 from gateway.net.direct import socket_of
 from gateway.net.http.client_codec import ClientCodec
 from gateway.wire.http.messages import Request, Response
@@ -76,11 +76,11 @@ class HttpClient(trio.abc.AsyncResource):
         socket with that path.
         """
         self._options = options or HttpClientOptions()
-        place = Place(host=host, port=port, tls=tls, unix=unix)
+        place = ServerAddress(host=host, port=port, tls=tls, unix=unix)
         self._authority, self._tls = place.authority, tls
         self._connect = connect or partial(open_stream, place, https_compatible=True)
         self._slots = trio.Semaphore(self._options.max_connections)
-        self._idle: list[_Connection] = []  # the last used connection is at the end
+        self._idle: list[_ClientConnection] = []  # the last used connection is at the end
         self._closed = False
         self._failed = -math.inf  # the start of the newest request that failed
 
@@ -137,7 +137,7 @@ class HttpClient(trio.abc.AsyncResource):
                 await trio.aclose_forcefully(connection.stream)
         await trio.lowlevel.checkpoint()
 
-    async def _take(self) -> "_Connection":
+    async def _take(self) -> "_ClientConnection":
         if self._closed:
             raise trio.ClosedResourceError("this HTTP client was closed")
         await self._retire()
@@ -155,7 +155,7 @@ class HttpClient(trio.abc.AsyncResource):
         while self._idle and self._idle[0].idle_since < oldest:
             await trio.aclose_forcefully(self._idle.pop(0).stream)
 
-    async def _open(self) -> "_Connection":
+    async def _open(self) -> "_ClientConnection":
         try:
             with trio.fail_after(self._options.connect_timeout):
                 stream = await self._connect()
@@ -164,9 +164,9 @@ class HttpClient(trio.abc.AsyncResource):
             raise Unreachable(f"{self._authority} didn't connect within {seconds:g} s") from error
         except FAILURES as error:
             raise failure_of(self._authority, error) from error
-        return _Connection(stream, self._authority, self._tls)
+        return _ClientConnection(stream, self._authority, self._tls)
 
-    async def _give_back(self, connection: "_Connection") -> None:  # noqa: ASYNC910
+    async def _give_back(self, connection: "_ClientConnection") -> None:  # noqa: ASYNC910
         if self._closed or not connection.goes_on:
             await trio.aclose_forcefully(connection.stream)
             return
@@ -175,7 +175,7 @@ class HttpClient(trio.abc.AsyncResource):
 
 
 @attrs.define(eq=False)
-class _Connection:
+class _ClientConnection:
     """
     A connection to a server: sends one request at a time, and is closed for good after the first
     error.

@@ -9,7 +9,7 @@ import h11
 import trio
 
 from gateway.domain.errors import MessageError, Unavailable
-from gateway.net.dialing import Place, dial
+from gateway.net.dialing import ServerAddress, dial
 from gateway.net.http.headers import read_fields, written_fields
 from gateway.wire.http.event_stream import EventParser, ServerEvent
 from gateway.wire.http.messages import Request, Response
@@ -52,7 +52,7 @@ class EventStream:
 
 @asynccontextmanager
 async def open_events(
-    place: Place, request: Request, *, connect_timeout: float, silence: float
+    place: ServerAddress, request: Request, *, connect_timeout: float, silence: float
 ) -> AsyncIterator[EventStream]:
     """
     Request events from a server, and close the connection at the end. Times are seconds.
@@ -92,7 +92,7 @@ async def next_event(stream: trio.abc.Stream, parser: h11.Connection) -> h11.Eve
 
 
 async def _ask(
-    stream: trio.abc.Stream, parser: h11.Connection, place: Place, request: Request
+    stream: trio.abc.Stream, parser: h11.Connection, place: ServerAddress, request: Request
 ) -> None:
     fields = [(b"Host", place.authority.encode("ascii")), *written_fields(request.headers)]
     head = h11.Request(method=request.method, target=request.target, headers=fields)

@@ -21,7 +21,7 @@ from gateway.fair_budget import FairBudget
 from gateway.net.http.codec import HttpCodec
 from gateway.net.http.guard import MAX_HEAD, RequestRefused
 from gateway.net.visits import FIRST_ON_ITS_WAY, ON_ITS_WAY, Visit, current_visit
-from gateway.net.watch import Watch
+from gateway.net.watch import RequestWatch
 from gateway.wire.http.messages import Headers, Request, Response
 
 BODY_GRACE = 5.0  # seconds before the minimum rate of a body applies
@@ -115,10 +115,10 @@ class HttpServer:
             plain=self.plain,
             max_head=self.max_head,
         )
-        connection: _Connection | None = None
+        connection: _ServerConnection | None = None
         try:
             async with trio.open_nursery() as nursery:
-                connection = _Connection(self, stream, codec, nursery)
+                connection = _ServerConnection(self, stream, codec, nursery)
                 nursery.start_soon(connection.leave_in_time)
                 await connection.run()
                 nursery.cancel_scope.cancel()
@@ -143,7 +143,7 @@ class _Phase(enum.Enum):
 
 
 @attrs.define(eq=False)
-class _Connection:
+class _ServerConnection:
     server: HttpServer
     stream: trio.abc.Stream
     codec: HttpCodec
@@ -157,10 +157,10 @@ class _Connection:
     _due: float = math.inf  # the end of the phase, by Trio's clock
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope)  # fires no later than that
     _visit: Visit = attrs.field(factory=current_visit)
-    _watch: Watch = attrs.field(init=False)
+    _watch: RequestWatch = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._watch = Watch(self._leave_when_gone)
+        self._watch = RequestWatch(self._leave_when_gone)
 
     def forget(self) -> None:
         """

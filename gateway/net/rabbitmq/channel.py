@@ -28,7 +28,7 @@ _ANSWERS = (
 )
 
 
-class Line(Protocol):
+class ConnectionLine(Protocol):
     """The operations of the connection that a channel needs."""
 
     def write(self, channel: int, *methods: base.Frame) -> None: ...
@@ -37,7 +37,7 @@ class Line(Protocol):
 
 
 @attrs.define(eq=False)
-class Answer:
+class PendingAnswer:
     """The pending answer to a request."""
 
     method: base.Frame | None = None
@@ -74,26 +74,26 @@ class Channel:
     """
 
     number: int
-    _line: Line
+    _line: ConnectionLine
     on_unasked: Callable[[Unasked], None] = attrs.field(default=lambda _: None)
     on_end: Callable[[BrokerError], None] = attrs.field(default=lambda _: None)
     closed_by: tuple[int, str] | None = attrs.field(default=None, init=False)
     error: BrokerError | None = attrs.field(default=None, init=False)
-    _awaited: deque[tuple[Answer, base.Frame]] = attrs.field(factory=deque, init=False)
+    _awaited: deque[tuple[PendingAnswer, base.Frame]] = attrs.field(factory=deque, init=False)
 
     @property
     def is_over(self) -> bool:
         return self.error is not None
 
-    def ask(self, *methods: base.Frame) -> list[Answer]:
+    def ask(self, *methods: base.Frame) -> list[PendingAnswer]:
         """Write requests; answers of one kind arrive in the order of their requests."""
-        answers = [Answer() for _ in methods]
+        answers = [PendingAnswer() for _ in methods]
         for answer, method in zip(answers, methods, strict=True):
             self.ask_for(answer, method)
         return answers
 
-    def ask_for(self, answer: Answer, method: base.Frame) -> None:
-        """Write one request with an existing `Answer`, which may have waiters already."""
+    def ask_for(self, answer: PendingAnswer, method: base.Frame) -> None:
+        """Write one request with an existing `PendingAnswer`, which may have waiters already."""
         if self.error is not None:
             answer.settle(None, self.error)
             return

@@ -14,18 +14,18 @@ from pamqp import base, commands
 
 from gateway.domain.errors import BrokerError, Unavailable, Unreachable
 from gateway.domain.health.trust import Trust
-from gateway.net.dialing import Place, dial, late_refusal
+from gateway.net.dialing import ServerAddress, dial, late_refusal
 from gateway.net.rabbitmq.channel import Channel
 from gateway.wire.rabbitmq.errors import error_of, refusal_of_connection
 from gateway.wire.rabbitmq.frames import (
     Blocked,
-    ConnectionClosed,
+    BrokerClosed,
     ContentArrived,
     Conversation,
     Event,
+    HandshakeDone,
     Login,
     MethodArrived,
-    Opened,
     ProtocolError,
     Unblocked,
     method_frame,
@@ -40,10 +40,10 @@ _LARGEST: Final = 512 * 1024 * 1024  # bytes of a message; RabbitMQ's own limit
 
 
 @attrs.frozen(kw_only=True)
-class Target:
+class BrokerLogin:
     """The address of a broker, and the login. `connect_timeout` includes the handshakes."""
 
-    place: Place
+    place: ServerAddress
     login: Login
     connect_timeout: float
 
@@ -51,7 +51,7 @@ class Target:
         return str(self.place)
 
 
-async def connect(target: Target, nursery: trio.Nursery) -> "RabbitmqConnection":
+async def connect(target: BrokerLogin, nursery: trio.Nursery) -> "RabbitmqConnection":
     """
     Return an open connection, whose tasks run in `nursery` until it ends.
 
@@ -73,9 +73,9 @@ async def connect(target: Target, nursery: trio.Nursery) -> "RabbitmqConnection"
 class RabbitmqConnection:
     """A connection to RabbitMQ, which never raises by itself: `error` says why it has ended."""
 
-    def __init__(self, stream: trio.abc.Stream, target: Target) -> None:
+    def __init__(self, stream: trio.abc.Stream, target: BrokerLogin) -> None:
         self.blocked: str | None = None  # why the broker takes no messages at the moment
-        self.opened: Opened | None = None
+        self.opened: HandshakeDone | None = None
         self.error: BrokerError | None = None
         self.ended = trio.Event()
         self.trust = Trust(trio.current_time())
@@ -247,13 +247,13 @@ class RabbitmqConnection:
                     channel.handle(event)
                 elif isinstance(event.method, commands.Connection.CloseOk):
                     self.fail(Unavailable("closed"))
-            case Opened():
+            case HandshakeDone():
                 self.opened = event
             case Blocked():
                 self.blocked = event.reason or "no reason given"
             case Unblocked():
                 self.blocked = None
-            case ConnectionClosed():
+            case BrokerClosed():
                 self.fail(self._end_of(event.code, event.text))
 
     def _end_of(self, code: int, text: str) -> BrokerError:

@@ -37,7 +37,7 @@ class Permit:
 
 
 @attrs.define(eq=False)
-class _Backoff:
+class _EntityBackoff:
     until: float = 0.0
     failures: int = 0
     window: int = 1  # messages per send
@@ -67,7 +67,7 @@ class EntityBackoffs:
     states: EntityStates | None = None
     pauses: Pauses = attrs.field(factory=Pauses)
     most: int = MAX_BACKOFFS
-    _backoffs: Bounded[str, _Backoff] = attrs.field(init=False)
+    _backoffs: Bounded[str, _EntityBackoff] = attrs.field(init=False)
     _gone: Grace = attrs.field(factory=Grace, init=False)  # by the entity's key
     _changes: Changes = attrs.field(factory=Changes, init=False)  # of all that suspends an entity
 
@@ -128,7 +128,7 @@ class EntityBackoffs:
 
     def hold(self, permit: Permit) -> None:
         """Note that the send has had no answer for long: its entity gets no other meanwhile."""
-        row = self._backoffs.setdefault(permit.entity.key, _Backoff(window=self.largest))
+        row = self._backoffs.setdefault(permit.entity.key, _EntityBackoff(window=self.largest))
         row.tries.add(permit)
 
     def silent(self, permit: Permit) -> None:
@@ -258,8 +258,8 @@ class EntityBackoffs:
                 await self._changes.wait_next()
         return not self.is_suspended(entity)
 
-    def _row(self, entity: EntityPath) -> _Backoff:
-        return self._backoffs.setdefault(entity.key, _Backoff())
+    def _row(self, entity: EntityPath) -> _EntityBackoff:
+        return self._backoffs.setdefault(entity.key, _EntityBackoff())
 
     def _is_held(self, entity: EntityPath) -> bool:
         """True if the primary, an operator, or the syphon's own sends to the entity suspend it."""

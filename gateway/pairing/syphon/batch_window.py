@@ -32,7 +32,7 @@ FIRST: Final = 10  # deliveries of a batch after a return of the primary
 
 
 @attrs.define(eq=False, kw_only=True)
-class Batch:
+class ReceivedBatch:
     """Messages that were received together, until each is moved, dead-lettered or suspended."""
 
     deliveries: int
@@ -54,7 +54,7 @@ class BatchWindow:
     limit: int = attrs.field(init=False)
     stuck: int = attrs.field(default=0, init=False)
     _allowed: int = attrs.field(default=1, init=False)
-    _batches: list[Batch] = attrs.field(factory=list, init=False)
+    _batches: list[ReceivedBatch] = attrs.field(factory=list, init=False)
     _changes: Changes = attrs.field(factory=Changes, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -64,9 +64,9 @@ class BatchWindow:
         """Begin with small batches: all drains receive at once when the primary is back."""
         self.limit = min(self.limit, FIRST)
 
-    def begin(self, deliveries: Sequence[Delivery]) -> Batch:
+    def begin(self, deliveries: Sequence[Delivery]) -> ReceivedBatch:
         """Add a batch of these deliveries."""
-        batch = Batch(
+        batch = ReceivedBatch(
             deliveries=len(deliveries),
             weight=sum(_weight(each.message.body) for each in deliveries),
             began=trio.current_time(),
@@ -74,7 +74,7 @@ class BatchWindow:
         self._batches.append(batch)
         return batch
 
-    def end(self, batch: Batch) -> None:
+    def end(self, batch: ReceivedBatch) -> None:
         """Remove the batch, and adapt the limits to its result."""
         if batch not in self._batches:
             return  # `wait_for_room` removed it already
@@ -91,7 +91,7 @@ class BatchWindow:
         self._allowed = min(MAX_BATCHES, 2 * self._allowed) if well else 1
         self._changes.note()
 
-    def _most_like(self, batch: Batch) -> int:
+    def _most_like(self, batch: ReceivedBatch) -> int:
         """The deliveries of the largest batch of such messages of which all others have room."""
         room = MAX_AHEAD // MAX_BATCHES * batch.deliveries // max(batch.weight, 1)
         return max(self.largest, min(most_of(self.largest), room))

@@ -21,7 +21,7 @@ import trio
 from gateway.capabilities import KeepsMessages
 from gateway.changes import Changes
 from gateway.domain.clocks.lock_ends import LockEnds
-from gateway.domain.copies import CopyEvent, CopyId, Step
+from gateway.domain.copies import CopyEvent, CopyId, CopyStep
 from gateway.domain.dead_letters import MALFORMED
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope_fields import Malformed, NotOurs
@@ -29,7 +29,7 @@ from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.message import Abandon, Delivery
 from gateway.offering import offered
 from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo
-from gateway.pairing.syphon.batch_window import MAX_BATCHES, Batch, BatchWindow
+from gateway.pairing.syphon.batch_window import MAX_BATCHES, BatchWindow, ReceivedBatch
 from gateway.pairing.syphon.drained_queue import DrainedQueue
 from gateway.pairing.syphon.mover import Mover
 from gateway.ports import Receiver
@@ -134,7 +134,7 @@ class Drain:
 
     async def _handle(
         self,
-        batch: Batch,
+        batch: ReceivedBatch,
         deliveries: Sequence[Delivery],
         batches: BatchWindow,
         mover: Mover,
@@ -162,7 +162,7 @@ class Drain:
         batches.end(batch)
 
     async def _open_all(
-        self, deliveries: Sequence[Delivery], batch: Batch, mover: Mover
+        self, deliveries: Sequence[Delivery], batch: ReceivedBatch, mover: Mover
     ) -> list[list[BacklogMessage]]:
         """Unwrap the messages; settle those that need no transfer; return the others by entity."""
         groups: dict[str, list[BacklogMessage]] = defaultdict(list)
@@ -181,10 +181,10 @@ class Drain:
                 else:
                     message = BacklogMessage.of(self.at.queue, delivery, unwrapped, now)
                     step = mover.claim(message)
-                    if step is Step.COMPLETE:
+                    if step is CopyStep.COMPLETE:
                         batch.moved += 1
                         settling.start_soon(mover.complete, delivery, message.copy)
-                    elif step is Step.MOVE:
+                    elif step is CopyStep.MOVE:
                         groups[unwrapped.entity.key].append(message)
         for reason, messages in untouched.items():
             self.at.report_untouched(messages, reason)

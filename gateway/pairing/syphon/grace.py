@@ -14,7 +14,7 @@ RECENT: Final = 600.0  # seconds
 
 
 @attrs.define(eq=False)
-class _Cause:
+class _CauseTimes:
     since: float
     last: float
 
@@ -23,14 +23,16 @@ class _Cause:
 class Grace:
     """The start of each cause, by its key. Times are Trio's."""
 
-    _causes: Bounded[str, _Cause] = attrs.field(factory=lambda: Bounded(MAX_CAUSES), init=False)
+    _causes: Bounded[str, _CauseTimes] = attrs.field(
+        factory=lambda: Bounded(MAX_CAUSES), init=False
+    )
 
     def lasted(self, key: str) -> float:
         """Record that the cause exists now; return for how many seconds it has."""
         now = trio.current_time()
         cause = self._causes.get(key)
         if cause is None or now - cause.last > SILENCE:
-            cause = self._causes[key] = _Cause(now, now)
+            cause = self._causes[key] = _CauseTimes(now, now)
         cause.last = now
         return now - cause.since
 

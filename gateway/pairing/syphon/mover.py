@@ -17,7 +17,7 @@ import trio
 from gateway.capabilities.settling import settle_all, settle_one
 from gateway.domain.clocks.lifetime import remaining
 from gateway.domain.clocks.times import Now
-from gateway.domain.copies import Copies, CopyEvent, CopyId, Step
+from gateway.domain.copies import Copies, CopyEvent, CopyId, CopyStep
 from gateway.domain.dead_letters import EXPIRED
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -46,7 +46,7 @@ from gateway.pairing.sending import send_in_time, unanswered
 from gateway.pairing.syphon.backlog_message import BacklogMessage, Progress
 from gateway.pairing.syphon.backoff import EntityBackoffs, Permit
 from gateway.pairing.syphon.primary_load import PATIENCE
-from gateway.pairing.syphon.slow_start import SLOWER, Room
+from gateway.pairing.syphon.slow_start import SLOWER, RequestRoom
 from gateway.ports import Broker, Observer, Receiver, WallClock
 
 LATE: Final = 3.0  # attempt time-outs until a send without an answer is cancelled
@@ -83,7 +83,7 @@ class Mover:
     # The messages whose copies are received or sending, to give them the lock of a new delivery.
     _claimed: dict[CopyId, BacklogMessage] = attrs.field(factory=dict, init=False)
 
-    def claim(self, message: BacklogMessage) -> Step:
+    def claim(self, message: BacklogMessage) -> CopyStep:
         """
         Return what must be done with a message that was just delivered.
 
@@ -93,9 +93,9 @@ class Mover:
         it.
         """
         step = self.copies.deliver(message.copy)
-        if step is Step.MOVE:
+        if step is CopyStep.MOVE:
             self._claimed[message.copy] = message
-        elif step is Step.KEEP:
+        elif step is CopyStep.KEEP:
             self._claimed[message.copy].delivery = message.delivery
         return step
 
@@ -170,7 +170,7 @@ class Mover:
         return None
 
     async def _send(
-        self, chunk: Sequence[BacklogMessage], permit: Permit, room: Room
+        self, chunk: Sequence[BacklogMessage], permit: Permit, room: RequestRoom
     ) -> BrokerError | None:
         """
         Send to the primary; return the error, if any. `room` is left early if no answer comes. The
@@ -218,7 +218,7 @@ class Mover:
         for each in messages:
             del self._claimed[each.copy]
 
-    async def _watch(self, permit: Permit, messages: int, room: Room) -> None:
+    async def _watch(self, permit: Permit, messages: int, room: RequestRoom) -> None:
         """
         Ask the primary if the send has no answer soon. Without an answer to that, or if the send
         has none after `attempt_timeout`, its entity backs off until the send is cancelled: a second

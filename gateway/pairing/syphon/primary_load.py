@@ -24,7 +24,7 @@ from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, Unreachable
 from gateway.domain.health.reachability import Reachability
-from gateway.pairing.syphon.slow_start import Room, SlowStart
+from gateway.pairing.syphon.slow_start import RequestRoom, SlowStart
 from gateway.ports import Broker
 
 # `FIRST`, `LEAST`, `MOST` and the constants of `slow_start` come from the model of a thousand
@@ -135,9 +135,10 @@ class PrimaryLoad:
             await self.changes.wait_next()
 
     @asynccontextmanager
-    async def room(self, entity: EntityPath) -> AsyncIterator[Room]:
+    async def room(self, entity: EntityPath) -> AsyncIterator[RequestRoom]:
         """
-        Wait until a send to the entity may begin. The room ends with the block, or by `Room.leave`.
+        Wait until a send to the entity may begin. The room ends with the block, or by
+        `RequestRoom.leave`.
         """
         self._seen[entity.key] = entity
         async with self._slow_start.room() as room:

@@ -21,7 +21,7 @@ SLOWER: Final = 4.0  # times the quickest answer: nor is one that takes less
 
 
 @attrs.define(eq=False)
-class Room:
+class RequestRoom:
     """The room of one request among those in flight."""
 
     slow_start: "SlowStart"
@@ -63,8 +63,10 @@ class SlowStart:
         return int(self._limit)
 
     @asynccontextmanager
-    async def room(self) -> AsyncIterator[Room]:
-        """Wait until a request may begin. The room ends with the block, or by `Room.leave`."""
+    async def room(self) -> AsyncIterator[RequestRoom]:
+        """
+        Wait until a request may begin. The room ends with the block, or by `RequestRoom.leave`.
+        """
         await trio.lowlevel.checkpoint()
         if self._waiting or self._in_flight >= self.limit:
             try:
@@ -74,7 +76,7 @@ class SlowStart:
                     self._all_begun.unpark_all()
         else:
             self._in_flight += 1
-        room = Room(self)
+        room = RequestRoom(self)
         try:
             yield room
         finally:

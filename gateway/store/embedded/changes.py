@@ -83,7 +83,7 @@ _DELETE: Final = "DELETE FROM message WHERE sequence = ?"
 
 
 @attrs.define(eq=False)
-class Changes:
+class StoreChanges:
     """
     The added and removed rows of all queues of a store. `flush` writes those that aren't written
     yet, the added ones first.

@@ -11,7 +11,7 @@ import attrs
 
 from gateway.domain.errors import BrokerError, OutcomeUnknown, StorageFull, Unavailable
 from gateway.store.embedded.store import Store
-from gateway.store.engine.deliveries import Report
+from gateway.store.engine.deliveries import StepReport
 from gateway.store.engine.namespace import Namespace, always_watched
 from gateway.store.local.step import NAMESPACE, Fault, Step, attempt, report_of
 
@@ -49,7 +49,7 @@ class Committer:
     failed: str = ""  # the reason
     _untidy: bool = True
 
-    def run(self, steps: Sequence[Step[Any]]) -> Report:
+    def run(self, steps: Sequence[Step[Any]]) -> StepReport:
         """
         Run all steps and set their results: committed, or an error with the known outcome.
 
@@ -76,7 +76,7 @@ class Committer:
         if not begun:
             for step in steps:
                 step.error = Unavailable(self.failed)
-            return Report()
+            return StepReport()
         return report_of(self._namespace, now, faults, self._is_watched)
 
     def fail(self, steps: Sequence[Step[Any]], why: str) -> None:
@@ -91,7 +91,7 @@ class Committer:
         """True if background work is left."""
         return self._untidy and not self.failed
 
-    def tidy(self) -> Report | None:
+    def tidy(self) -> StepReport | None:
         """
         Do a slice of the background work: delete messages of deleted queues, move the log into the
         store. Return a report if a bug ended it.
@@ -107,7 +107,9 @@ class Committer:
             return None
         self._untidy = False
         self._store.take_back()
-        return Report(next_due_work=self._namespace.next_due_work(), faults=[(NAMESPACE, fault)])
+        return StepReport(
+            next_due_work=self._namespace.next_due_work(), faults=[(NAMESPACE, fault)]
+        )
 
     def _tidy(self) -> None:
         more = self._store.tidy()

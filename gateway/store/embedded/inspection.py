@@ -11,7 +11,7 @@ import cattrs
 
 from gateway.domain.errors import MessageError
 from gateway.store.embedded import schema
-from gateway.store.embedded.changes import Changes
+from gateway.store.embedded.changes import StoreChanges
 from gateway.store.embedded.checksums import fitting, sealing
 from gateway.store.embedded.counters import LOST, TWICE, DeliveryCounts, skip
 from gateway.store.embedded.entities import read_properties, read_rule
@@ -70,7 +70,7 @@ _HIGHEST: Final = (
 
 
 @attrs.frozen(kw_only=True)
-class Content:
+class EntityContent:
     """
     The messages of one entity in one state. `queue` is None if the entity is deleted or missing.
     """
@@ -93,7 +93,7 @@ class Inspection:
     version: int = 0
     commits: int = 0
     marked: int | None = None  # commits, according to the high-water mark
-    contents: tuple[Content, ...] = ()
+    contents: tuple[EntityContent, ...] = ()
     quarantined: int = 0
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
@@ -229,7 +229,7 @@ class _Look:
             if state not in _STATES:
                 self._problems.append(f"queue {name}: {messages} messages in a state {state}")
             contents.append(
-                Content(
+                EntityContent(
                     queue=None if deleted else name,
                     state=_STATES.get(state, str(state)),
                     messages=messages,
@@ -311,7 +311,7 @@ class _Look:
 
 def rows_of(connection: apsw.Connection, queue: int) -> SqliteRows:
     """For reading only: changes aren't written."""
-    return SqliteRows(connection, queue, Changes(connection), DeliveryCounts())
+    return SqliteRows(connection, queue, StoreChanges(connection), DeliveryCounts())
 
 
 def readable(rows: SqliteRows, number: int) -> bool:

@@ -100,7 +100,7 @@ _ACCEPT: Final = "`pairgate store check --accept-loss` lets it start all the sam
 
 
 @attrs.frozen(kw_only=True)
-class Opened:
+class OpenStore:
     """An open store, owned by this process until the lock is released."""
 
     connection: apsw.Connection
@@ -121,7 +121,7 @@ def open_store(
     *,
     checked: int = CHECKED,
     checked_if_unclean: int = CHECKED_IF_UNCLEAN,
-) -> Opened:
+) -> OpenStore:
     """
     Open the store, or create it if it doesn't exist; `new_id` returns a store id of 63 bits. Pages
     are checked if the store is of at most `checked` bytes; after an unclean end, of at most
@@ -198,7 +198,7 @@ def _open(
     *,
     most_clean: int,
     most_unclean: int,
-) -> Opened:
+) -> OpenStore:
     doubts = [*place_doubts(path, lock, disk)]
     if not path.exists():
         _refuse_to_begin_anew(path)
@@ -228,7 +228,7 @@ def _open(
     except BaseException:
         schema.forsake(connection)
         raise
-    return Opened(
+    return OpenStore(
         connection=connection,
         lock=lock,
         mark=mark,

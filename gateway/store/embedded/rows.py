@@ -9,7 +9,7 @@ from typing import Any, Final
 import apsw
 import attrs
 
-from gateway.store.embedded.changes import Changes
+from gateway.store.embedded.changes import StoreChanges
 from gateway.store.embedded.counters import DeliveryCounts
 from gateway.store.embedded.tables import HIDDEN, SCHEDULED
 from gateway.store.engine.records import MAX_SEQUENCE, Row, State, Total, Totals
@@ -93,7 +93,7 @@ class SqliteRows:
 
     _connection: apsw.Connection
     _queue: int
-    _changes: Changes
+    _changes: StoreChanges
     _counts: DeliveryCounts
 
     def add(self, rows: Iterable[Row]) -> None:

@@ -19,7 +19,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import StorageFull
 from gateway.domain.topics.filters import Rule
 from gateway.store.embedded import schema
-from gateway.store.embedded.changes import Changes
+from gateway.store.embedded.changes import StoreChanges
 from gateway.store.embedded.counters import Counters, DeliveryCounts, SqliteNumbers
 from gateway.store.embedded.entity_rows import EntityRows
 from gateway.store.embedded.files import Disk, HighWaterMark, StoreLock
@@ -57,7 +57,7 @@ class Store:
     identity: int  # shared by all copies of the store
     clock: ClockNote  # in the store
     journal: Journal
-    _rows: Changes = attrs.field(init=False)
+    _rows: StoreChanges = attrs.field(init=False)
     _entities: EntityRows = attrs.field(init=False)
     _counters: Counters = attrs.field(init=False)
     _upkeep: Upkeep = attrs.field(init=False)
@@ -74,7 +74,7 @@ class Store:
     _critical: bool = False
 
     def __attrs_post_init__(self) -> None:
-        self._rows = Changes(self._connection)
+        self._rows = StoreChanges(self._connection)
         self._entities = EntityRows(self._path, self._connection)
         self._counters = Counters(self._connection, self.journal)
         self._upkeep = Upkeep(self._connection, self._counts)

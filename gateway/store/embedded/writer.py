@@ -29,7 +29,7 @@ from gateway.domain.errors import Unavailable
 from gateway.domain.health.distribution import BATCHES, SHORT_LATENCIES, Histogram
 from gateway.store.embedded.committer import Committer
 from gateway.store.embedded.files import StoreError
-from gateway.store.engine.deliveries import Report
+from gateway.store.engine.deliveries import StepReport
 from gateway.store.local.step import Step
 
 
@@ -65,7 +65,7 @@ class Writer:
     """
 
     _open: Callable[[], Committer]
-    _tell: Callable[[Report], None]
+    _tell: Callable[[StepReport], None]
     _most_steps: int  # requested and not yet answered; more wait outside
     _most_bytes: int
     failed: trio.Event = attrs.field(factory=trio.Event)
@@ -178,7 +178,7 @@ class Writer:
         self._bytes += step.cost
         self._asked.put(step)
 
-    def _answer(self, steps: Sequence[Step[Any]], report: Report) -> None:
+    def _answer(self, steps: Sequence[Step[Any]], report: StepReport) -> None:
         self._tell(report)
         for step in steps:
             self._bytes -= step.cost
@@ -203,7 +203,7 @@ class Writer:
             if step is not None:
                 step.error = Unavailable(self._closed)
                 left.append(step)
-        self._answer(left, Report())
+        self._answer(left, StepReport())
         self._ended.set()
 
     def _begin(self, refusal: StoreError | None) -> None:
@@ -240,7 +240,7 @@ class Writer:
                 return
 
     def _run_batch(self, committer: Committer, steps: Sequence[Step[Any]]) -> None:
-        report: Report | None = None
+        report: StepReport | None = None
         began = time.perf_counter()
         try:
             report = committer.run(steps)
@@ -248,7 +248,7 @@ class Writer:
         finally:
             if report is None:
                 committer.fail(steps, "a bug ended the writer")
-            self._hop(self._answer, steps, report or Report())
+            self._hop(self._answer, steps, report or StepReport())
 
     def _next_batch(self, committer: Committer) -> tuple[list[Step[Any]], bool]:
         """

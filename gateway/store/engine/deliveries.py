@@ -10,7 +10,7 @@ from gateway.store.engine.records import Row
 
 
 @value
-class Taken:
+class TakenRow:
     """
     A row that was delivered. `token` and `locked_until` (wall clock) are set if it is locked; `at`
     is the time of the delivery (wall clock).
@@ -41,7 +41,7 @@ class News:
 
 
 @attrs.frozen
-class Report:
+class StepReport:
     """
     The effect of some steps on others: news by path, and when (monotonic) the namespace has due
     work.

@@ -9,7 +9,7 @@ import attrs
 from gateway.domain.clocks.times import MICROSECOND, Now
 from gateway.domain.errors import LockLost, MessageNotFound, QuotaExceeded
 from gateway.domain.message import ReceiveMode
-from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.journal import Journal
 from gateway.store.engine.locks import Lock, Locks
 from gateway.store.engine.queue_content import SWEEP, QueueContent
@@ -45,7 +45,7 @@ class Dispatch:
         mode: ReceiveMode,
         now: Now,
         session: HeldSession | None = None,
-    ) -> list[Taken]:
+    ) -> list[TakenRow]:
         """
         Deliver the rows that `next_rows` returns, at most `limit`, and fewer if they are large.
         With a session, a row stays locked as long as the session.
@@ -53,7 +53,7 @@ class Dispatch:
         entity, fit = self._content.entity, self._content.fit
         entity.touch(now)
         page = max(1, _MOST_READ // entity.max_message_size)
-        taken: list[Taken] = []
+        taken: list[TakenRow] = []
         looked_at = size = 0
         while len(taken) < limit and looked_at < limit + SWEEP and size < MOST_TAKEN:
             rows = next_rows(min(page, limit - len(taken)))
@@ -64,11 +64,13 @@ class Dispatch:
             taken += [self._deliver(row, mode, now, session) for row in rows if fit(row, now)]
         return taken
 
-    def _deliver(self, row: Row, mode: ReceiveMode, now: Now, session: HeldSession | None) -> Taken:
+    def _deliver(
+        self, row: Row, mode: ReceiveMode, now: Now, session: HeldSession | None
+    ) -> TakenRow:
         deliveries = row.deliveries + 1
         if mode is ReceiveMode.RECEIVE_AND_DELETE:
             self._content.index.remove(row)
-            return Taken(row, deliveries, at=now.wall)
+            return TakenRow(row, deliveries, at=now.wall)
         durable = self._is_near_limit(row, deliveries)
         self._content.storage.rows.count_delivery(row, deliveries, durable=durable)
         duration = self._content.entity.properties.lock_duration
@@ -82,7 +84,7 @@ class Dispatch:
             self._locks = Locks(self._journal)
         self._locks.add(token, without_content(row, deliveries), until)
         self._content.index.lock(row)
-        return Taken(row, deliveries, token, now.wall + duration // MICROSECOND, now.wall)
+        return TakenRow(row, deliveries, token, now.wall + duration // MICROSECOND, now.wall)
 
     def uncount(self, row: Row) -> None:
         """Store that the last delivery of a locked row doesn't count."""
@@ -105,7 +107,7 @@ class Dispatch:
         now: Now,
         session: HeldSession | None = None,
         state: State = State.DEFERRED,
-    ) -> list[Taken]:
+    ) -> list[TakenRow]:
         """
         Deliver the deferred messages of that state with these sequence numbers, all or none. With a
         session, they stay locked as long as the session.

@@ -12,7 +12,7 @@ from gateway.domain.message import DeadLetter
 from gateway.store.engine.duplicates import Duplicates
 from gateway.store.engine.queue_checks import accept, check_message
 from gateway.store.engine.queue_content import NO_SESSION, Copy, Onward, QueueContent, check_changed
-from gateway.store.engine.records import Incoming, Place, Row, State
+from gateway.store.engine.records import Incoming, MessageNumbers, Row, State
 
 _TAKES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.SEND_DISABLED})
 
@@ -66,7 +66,7 @@ class EnqueueRules:
         if index.used + added > quota:
             raise QuotaExceeded(f"{entity.path} holds {index.used} of {quota} bytes")
 
-    def send(self, messages: Sequence[Incoming], now: Now) -> list[Place]:
+    def send(self, messages: Sequence[Incoming], now: Now) -> list[MessageNumbers]:
         """As `Queue.send`, after its sweep."""
         content = self._content
         properties = content.entity.properties

@@ -23,7 +23,7 @@ from gateway.domain.topics.topology import (
     as_queue,
 )
 from gateway.store.engine.content_needs import Packing
-from gateway.store.engine.deliveries import News, Report
+from gateway.store.engine.deliveries import News, StepReport
 from gateway.store.engine.dormant import DormantQueue, DormantSubscription, DormantTopic
 from gateway.store.engine.due_work import DueWork, idle_end
 from gateway.store.engine.entity_names import Names
@@ -35,7 +35,12 @@ from gateway.store.engine.queue import Queue, QueueDependencies
 from gateway.store.engine.queue_checks import check_properties, check_update
 from gateway.store.engine.queue_content import Entity, Onward, quota_of
 from gateway.store.engine.records import Storage, Totals
-from gateway.store.engine.topic_routing import CompileAction, CompileSql, Subscription, TopicRouting
+from gateway.store.engine.topic_routing import (
+    CompileAction,
+    CompileSql,
+    RoutedSubscription,
+    TopicRouting,
+)
 
 PAUSE: Final = 1.0  # seconds that due work waits after a failure
 _USUAL: Final = QueueProperties()
@@ -414,7 +419,9 @@ class Namespace:
                 self.journal,
             )
         if routing is not None and isinstance(stored.properties, SubscriptionProperties):
-            routing.add(Subscription(path.subscription, stored.properties, queue), stored.rules)
+            routing.add(
+                RoutedSubscription(path.subscription, stored.properties, queue), stored.rules
+            )
         self._lead(queue)
         return queue
 
@@ -511,7 +518,7 @@ class Namespace:
         """Note that a step used `path`: the next report wakes the receivers that wait there."""
         self._touched[path.parent_key] = path
 
-    def report(self, now: Now, is_watched: Callable[[str], bool] = always_watched) -> Report:
+    def report(self, now: Now, is_watched: Callable[[str], bool] = always_watched) -> StepReport:
         """
         The changes since the last report. `is_watched` says whether somebody waits for changes of
         the entity with this key. Otherwise its changes are left out, unless they concern more than
@@ -531,15 +538,15 @@ class Namespace:
             self._due_work.note(queue, told.due, now)
             news.append((queue.entity.path, told))
         self._touched.clear()
-        return Report(news, self.next_due_work())
+        return StepReport(news, self.next_due_work())
 
-    def report_all(self, now: Now) -> Report:
+    def report_all(self, now: Now) -> StepReport:
         """
         Wake all receivers, after a failure. Due work is put off: a full disk stays full for a
         while.
         """
         news = [(queue.path, None) for queue in self._queues.values()]
-        return Report(news, now.monotonic + PAUSE)
+        return StepReport(news, now.monotonic + PAUSE)
 
     def next_due_work(self) -> float | None:
         """The monotonic time at which `run_due_work` must be called."""

@@ -18,7 +18,7 @@ from gateway.domain.errors import EntityDisabled, InvalidRequest, MessageNotFoun
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Settlement
 from gateway.domain.texts import check_reason
 from gateway.store.engine.content_needs import Packing
-from gateway.store.engine.deliveries import News, Taken
+from gateway.store.engine.deliveries import News, TakenRow
 from gateway.store.engine.dispatch import Dispatch
 from gateway.store.engine.enqueue import EnqueueRules
 from gateway.store.engine.message_index import MessageIndex, QuotaUsage
@@ -29,7 +29,7 @@ from gateway.store.engine.records import (
     MAX_SEQUENCE,
     MOST_PEEKED,
     Incoming,
-    Place,
+    MessageNumbers,
     Row,
     State,
     Storage,
@@ -109,7 +109,7 @@ class Queue:
 
     # --- sending
 
-    def send(self, messages: Sequence[Incoming], now: Now) -> list[Place]:
+    def send(self, messages: Sequence[Incoming], now: Now) -> list[MessageNumbers]:
         """
         Add all messages, in this order, or none; return their places.
 
@@ -218,7 +218,7 @@ class Queue:
             )
         return SessionRules(self, self._content.sessions, self._dispatch)
 
-    def take(self, state: State, limit: int, mode: ReceiveMode, now: Now) -> list[Taken]:
+    def take(self, state: State, limit: int, mode: ReceiveMode, now: Now) -> list[TakenRow]:
         """Deliver up to `limit` messages, the oldest first; an empty list if none is available."""
         self.check_receivable(state)
         self.sweep(now)
@@ -227,7 +227,7 @@ class Queue:
 
     def take_deferred(
         self, numbers: Sequence[int], mode: ReceiveMode, now: Now, state: State = State.ACTIVE
-    ) -> list[Taken]:
+    ) -> list[TakenRow]:
         """
         Deliver messages that were deferred in this state, all or none. An expired message is
         removed or dead-lettered first.

@@ -10,7 +10,7 @@ from gateway.domain.clocks.times import Now, later, to_micros
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, SessionRequired
 from gateway.domain.texts import check_session_id
-from gateway.store.engine.records import Incoming, Place, Row, State
+from gateway.store.engine.records import Incoming, MessageNumbers, Row, State
 
 _SHORTEST_IDLE: Final = timedelta(minutes=5)
 _LONGEST: Final = {
@@ -92,7 +92,7 @@ def micros_of(date: datetime) -> int:
     return to_micros(date)
 
 
-def accept(message: Incoming, place: Place, properties: QueueProperties, now: Now) -> Row:
+def accept(message: Incoming, place: MessageNumbers, properties: QueueProperties, now: Now) -> Row:
     """
     Make a row of a message: active, or scheduled for its date, with the date at which it expires.
 

@@ -20,7 +20,14 @@ from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter, Properties
 from gateway.store.engine.content_needs import Packing
 from gateway.store.engine.journal import Journal
 from gateway.store.engine.message_index import MessageIndex
-from gateway.store.engine.records import DEFERRED, Place, Row, State, Storage, with_own_dates
+from gateway.store.engine.records import (
+    DEFERRED,
+    MessageNumbers,
+    Row,
+    State,
+    Storage,
+    with_own_dates,
+)
 from gateway.store.engine.sessions import Sessions
 
 # The reasons and descriptions that Service Bus sets when it dead-letters a message by itself.
@@ -82,7 +89,7 @@ class Entity:
         self.accessed, self.used = accessed, used
 
 
-class Target(Protocol):
+class ForwardTarget(Protocol):
     """A queue that messages are forwarded to."""
 
     def arrive(self, row: Row, hops: int, now: Now) -> None:
@@ -90,7 +97,7 @@ class Target(Protocol):
         ...
 
 
-Copy = tuple[Target, Row]
+Copy = tuple[ForwardTarget, Row]
 
 
 class Onward(Protocol):
@@ -160,9 +167,9 @@ class QueueContent:
         if self.sessions is not None:
             self.sessions.reload()
 
-    def next_place(self, state: State = State.ACTIVE) -> Place:
+    def next_place(self, state: State = State.ACTIVE) -> MessageNumbers:
         """A place in the queue, or in the sub-queue whose messages are received in that state."""
-        return Place(self.next_sequence(), self.storage.numbers.next(state))
+        return MessageNumbers(self.next_sequence(), self.storage.numbers.next(state))
 
     def find(self, number: int, state: State) -> Row:
         """

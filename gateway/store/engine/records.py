@@ -61,9 +61,9 @@ class Incoming:
     message_id: str | None = None  # as text; None: the message is never a duplicate
 
 
-class Place(NamedTuple):
+class MessageNumbers(NamedTuple):
     """
-    The place of a new message: its `sequence` in the whole namespace, which no other message ever
+    The numbers of a new message: its `sequence` in the whole namespace, which no other message ever
     has, and the `number` that clients see. In a queue, and in each of its sub-queues, both rise
     together. No number is above its sequence.
     """
@@ -75,7 +75,7 @@ class Place(NamedTuple):
 @value(kw_only=True)
 class Row:
     """
-    A stored message. `sequence` and `number` are those of its `Place`. `deliveries` counts the
+    A stored message. `sequence` and `number` are its `MessageNumbers`. `deliveries` counts the
     deliveries begun so far; `due` is set while it is scheduled or hidden. Dates are own dates (see
     `Now`), but for a scheduled message: its sender has named a date of the wall clock.
 

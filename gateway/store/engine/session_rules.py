@@ -9,14 +9,14 @@ from gateway.domain.clocks.times import MICROSECOND, Now
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import SessionLockLost
 from gateway.domain.message import ReceiveMode, Settlement
-from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.dispatch import Dispatch
 from gateway.store.engine.queue_content import Entity, quota_of
 from gateway.store.engine.sessions import Sessions
 
 
 @attrs.frozen
-class Accepted:
+class AcceptedSession:
     """A locked session: `holder` is the lock's token, `until` its end (wall clock)."""
 
     session: str
@@ -49,7 +49,7 @@ class SessionRules:
     _sessions: Sessions
     _dispatch: Dispatch
 
-    def accept(self, session: str | None, now: Now) -> Accepted | None:
+    def accept(self, session: str | None, now: Now) -> AcceptedSession | None:
         """
         Lock the named session, or else the free session with the oldest message; None if there is
         none.
@@ -66,7 +66,7 @@ class SessionRules:
         lock = self._sessions.accept(session, now, now.monotonic + self._seconds())
         if lock is None:
             return None
-        return Accepted(lock.held.id, lock.token, self._until(now))
+        return AcceptedSession(lock.held.id, lock.token, self._until(now))
 
     def renew(self, holder: str, now: Now) -> int:
         """Extend the lock by the lock duration; return its new end (wall clock)."""
@@ -90,7 +90,7 @@ class SessionRules:
             self._queue.release(lock.held.tokens, now, delivered=False)
             self._sessions.release(lock)
 
-    def take(self, holder: str, limit: int, mode: ReceiveMode, now: Now) -> list[Taken]:
+    def take(self, holder: str, limit: int, mode: ReceiveMode, now: Now) -> list[TakenRow]:
         """As `Queue.take`, from that session."""
         self._queue.check_active()
         self._queue.check_keeps()
@@ -102,7 +102,7 @@ class SessionRules:
 
     def take_deferred(
         self, holder: str, sequences: Sequence[int], mode: ReceiveMode, now: Now
-    ) -> list[Taken]:
+    ) -> list[TakenRow]:
         """As `Queue.take_deferred`, from that session."""
         self._queue.check_active()
         self._queue.check_keeps()

@@ -52,7 +52,7 @@ _FIELDS: Final[dict[str, Callable[[Message], str | None]]] = {
 
 
 @attrs.define(eq=False)
-class Subscription:
+class RoutedSubscription:
     """A subscription: its queue, and its rules, also compiled, by the key of the rule's name."""
 
     name: str
@@ -63,11 +63,11 @@ class Subscription:
 
 
 Compiled = tuple[Test, Change | None]
-_Entry = tuple[Subscription, Rule, Test, Change | None]
+_Entry = tuple[RoutedSubscription, Rule, Test, Change | None]
 
 
 @attrs.define
-class _Index:
+class _RuleIndex:
     """
     All rules of a topic, arranged so that few rules are tested in vain for a message.
 
@@ -125,14 +125,14 @@ class TopicRouting:
     properties: TopicProperties
     journal: Journal = attrs.field(factory=Journal)
     to_sender: bool = attrs.field(default=True, init=False)
-    subscriptions: dict[str, Subscription] = attrs.field(factory=dict)  # by key
+    subscriptions: dict[str, RoutedSubscription] = attrs.field(factory=dict)  # by key
     rules: int = 0
     sql_rules: int = 0
     sql_length: int = 0  # characters of all SQL expressions
     correlation_rules: int = 0
-    _index: _Index | None = None
+    _index: _RuleIndex | None = None
 
-    def add(self, subscription: Subscription, rules: Sequence[Rule]) -> None:
+    def add(self, subscription: RoutedSubscription, rules: Sequence[Rule]) -> None:
         """Add a subscription with rules that were checked already."""
         self.journal.note(self.subscriptions.pop, subscription.name.lower())
         self.subscriptions[subscription.name.lower()] = subscription
@@ -148,7 +148,7 @@ class TopicRouting:
             self.drop_rule(subscription, rule.name)
 
     def put_rule(
-        self, subscription: Subscription, rule: Rule, compiled: Compiled | None = None
+        self, subscription: RoutedSubscription, rule: Rule, compiled: Compiled | None = None
     ) -> None:
         """Add or replace a rule that was checked already, and perhaps `compiled`."""
         self.drop_rule(subscription, rule.name)
@@ -158,7 +158,7 @@ class TopicRouting:
             subscription.compiled[rule.name.lower()] = compiled
         self._count(rule, 1)
 
-    def drop_rule(self, subscription: Subscription, name: str) -> None:
+    def drop_rule(self, subscription: RoutedSubscription, name: str) -> None:
         """Remove a rule, if it exists."""
         rule = subscription.rules.get(name.lower())
         if rule is not None:
@@ -243,8 +243,8 @@ class TopicRouting:
         for subscription in self.subscriptions.values():
             subscription.queue.expire(now)
 
-    def _build(self) -> _Index:
-        index = _Index()
+    def _build(self) -> _RuleIndex:
+        index = _RuleIndex()
         for subscription in self.subscriptions.values():
             for key, rule in subscription.rules.items():
                 if key not in subscription.compiled:
@@ -276,7 +276,7 @@ class TopicRouting:
             raise InvalidRequest(str(error)) from error
 
 
-def _put_back(subscription: Subscription, key: str, rule: Rule | None) -> None:
+def _put_back(subscription: RoutedSubscription, key: str, rule: Rule | None) -> None:
     put_entry(subscription.rules, key, rule)
     subscription.compiled.pop(key, None)
 
@@ -299,8 +299,8 @@ def sql_length(rule: Rule | None) -> int:
 
 
 def _matching(
-    index: _Index, message: Message | None
-) -> tuple[dict[int, Subscription], list[_Entry]]:
+    index: _RuleIndex, message: Message | None
+) -> tuple[dict[int, RoutedSubscription], list[_Entry]]:
     """
     The subscriptions that get the message as it is, by identity, and the entries whose actions
     change a copy of it.
@@ -309,7 +309,7 @@ def _matching(
         InvalidRequest: the filters take too many steps. A filter without a result isn't taken for
             one that doesn't match: its subscription would miss the message, and nobody would know.
     """
-    found, changing = dict[int, Subscription](), list[_Entry]()
+    found, changing = dict[int, RoutedSubscription](), list[_Entry]()
     for entry in index.always:
         _sort(entry, found, changing)
     if message is None:
@@ -326,7 +326,7 @@ def _matching(
     return found, changing
 
 
-def _sort(entry: _Entry, found: dict[int, Subscription], changing: list[_Entry]) -> None:
+def _sort(entry: _Entry, found: dict[int, RoutedSubscription], changing: list[_Entry]) -> None:
     if entry[3] is None:
         found[id(entry[0])] = entry[0]
     else:

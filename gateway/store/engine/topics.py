@@ -21,7 +21,7 @@ from gateway.store.engine.entity_store import StoredEntity
 from gateway.store.engine.namespace import Namespace
 from gateway.store.engine.topic_routing import (
     Compiled,
-    Subscription,
+    RoutedSubscription,
     TopicRouting,
     has_sql,
     sql_length,
@@ -262,7 +262,7 @@ class Topics:
         self._namespace.routing(topic).drop_rule(subscription, rule)
 
     def _put_rule(
-        self, topic: EntityPath, subscription: Subscription, rule: Rule, now: Now
+        self, topic: EntityPath, subscription: RoutedSubscription, rule: Rule, now: Now
     ) -> Rule:
         routing = self._namespace.routing(topic)
         old = subscription.rules.get(rule.name.lower())
@@ -295,7 +295,7 @@ class Topics:
         self._namespace.check_room()
         return compiled
 
-    def _subscription(self, topic: EntityPath, name: str) -> Subscription:
+    def _subscription(self, topic: EntityPath, name: str) -> RoutedSubscription:
         subscription = self._namespace.routing(topic).subscriptions.get(name.lower())
         if subscription is None:
             raise EntityNotFound(f"{topic} has no subscription {name!r}")

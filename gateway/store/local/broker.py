@@ -28,7 +28,7 @@ from gateway.domain.identity import Identity
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.domain.topics.property_values import id_text
 from gateway.moments import Moments
-from gateway.store.engine.deliveries import News, Report, Taken
+from gateway.store.engine.deliveries import News, StepReport, TakenRow
 from gateway.store.engine.namespace import Namespace
 from gateway.store.engine.queue import Queue
 from gateway.store.engine.queue_checks import micros_of
@@ -297,7 +297,7 @@ class LocalBroker(LocalQueues):
 
         rows = await self.run_on(entity, work, billed=Operation.PEEK)
         return [
-            to_delivery(Taken(row, row.deliveries), self.unpack(row.content), self.shift)
+            to_delivery(TakenRow(row, row.deliveries), self.unpack(row.content), self.shift)
             for row in rows
         ]
 
@@ -388,7 +388,7 @@ class LocalBroker(LocalQueues):
         """
         return self.hooks.announce is not None or key in self._notifiers
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: StepReport) -> None:
         """Wake the tasks that the report concerns, and report failures."""
         self._report_faults(report.faults)
         self._timer.set(report.next_due_work)

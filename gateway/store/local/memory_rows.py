@@ -30,7 +30,7 @@ def _drop(entries: list[Any], entry: Any) -> None:
 
 
 @attrs.define(eq=False)
-class _Index:
+class _SequenceIndex:
     """Sequence numbers by a key, in order."""
 
     _entries: list[tuple[int, int]] = attrs.field(factory=list)
@@ -58,13 +58,15 @@ class MemoryRows:
 
     _journal: Journal = attrs.field(factory=Journal)
     _rows: dict[int, Row] = attrs.field(factory=dict)
-    _order: dict[State, _Index] = attrs.field(factory=lambda: {state: _Index() for state in State})
-    _numbers: dict[State, _Index] = attrs.field(
-        factory=lambda: {state: _Index() for state in State}
+    _order: dict[State, _SequenceIndex] = attrs.field(
+        factory=lambda: {state: _SequenceIndex() for state in State}
     )
-    _due: _Index = attrs.field(factory=_Index)
-    _hidden: _Index = attrs.field(factory=_Index)
-    _expiry: _Index = attrs.field(factory=_Index)
+    _numbers: dict[State, _SequenceIndex] = attrs.field(
+        factory=lambda: {state: _SequenceIndex() for state in State}
+    )
+    _due: _SequenceIndex = attrs.field(factory=_SequenceIndex)
+    _hidden: _SequenceIndex = attrs.field(factory=_SequenceIndex)
+    _expiry: _SequenceIndex = attrs.field(factory=_SequenceIndex)
     _sessions: dict[str, list[int]] = attrs.field(factory=dict)  # of ACTIVE rows
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -147,7 +149,7 @@ class MemoryRows:
             if not numbers:
                 self._sessions.pop(row.session, None)
 
-    def _places(self, row: Row) -> Iterator[tuple[_Index, int]]:
+    def _places(self, row: Row) -> Iterator[tuple[_SequenceIndex, int]]:
         yield self._order[row.state], row.sequence
         yield self._numbers[row.state], row.number
         if row.due is not None:

@@ -24,7 +24,7 @@ from gateway.domain.message import (
     ReceiveMode,
     Settlement,
 )
-from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.namespace import Namespace
 from gateway.store.engine.queue import Queue
 from gateway.store.engine.records import DEFERRED, State
@@ -203,10 +203,10 @@ class LocalReceiver:
 
     # Overridden for sessions.
 
-    def _take_from(self, queue: Queue, limit: int, now: Now) -> list[Taken]:
+    def _take_from(self, queue: Queue, limit: int, now: Now) -> list[TakenRow]:
         return queue.take(self._state, limit, self._mode, now)
 
-    def _take_deferred_from(self, queue: Queue, numbers: Sequence[int], now: Now) -> list[Taken]:
+    def _take_deferred_from(self, queue: Queue, numbers: Sequence[int], now: Now) -> list[TakenRow]:
         return queue.take_deferred(numbers, self._mode, now, self._state)
 
     def _settle_on(self, queue: Queue, token: str | None, settlement: Settlement, now: Now) -> None:
@@ -221,18 +221,18 @@ class LocalReceiver:
             return error
         return None
 
-    async def _run_taking(self, take: Callable[[Queue, Now], list[Taken]]) -> list[Taken]:
+    async def _run_taking(self, take: Callable[[Queue, Now], list[TakenRow]]) -> list[TakenRow]:
         tokens: list[str] = []
         cancelled, self._cancelled = self._cancelled, []
 
-        def work(queue: Queue, now: Now) -> tuple[list[Taken], float]:
+        def work(queue: Queue, now: Now) -> tuple[list[TakenRow], float]:
             for each in cancelled:  # their own release may come after this step
                 queue.release(each, now, delivered=False)
             taken = take(queue, now)
             tokens[:] = [each.token for each in taken if each.token is not None]
             return taken, now.monotonic + _seconds(queue)
 
-        def undo(result: tuple[list[Taken], float]) -> None:
+        def undo(result: tuple[list[TakenRow], float]) -> None:
             self._give_back(tokens, delivered=False)
 
         try:
@@ -256,7 +256,7 @@ class LocalReceiver:
                 self._entity, lambda queue, now: queue.release(tokens, now, delivered=delivered)
             )
 
-    def _read(self, taken: Taken) -> Delivery | None:
+    def _read(self, taken: TakenRow) -> Delivery | None:
         try:
             message = self._broker.unpack(taken.row.content)
         except MessageError:
@@ -264,7 +264,7 @@ class LocalReceiver:
             return None
         return to_delivery(taken, message, self._broker.shift)
 
-    def _quarantine(self, taken: Taken) -> None:
+    def _quarantine(self, taken: TakenRow) -> None:
         token = taken.token
         if token is not None:
             self._held.pop(token)
@@ -273,7 +273,7 @@ class LocalReceiver:
             )
 
 
-def to_delivery(taken: Taken, message: Message, shift: int) -> Delivery:
+def to_delivery(taken: TakenRow, message: Message, shift: int) -> Delivery:
     """
     Make the delivery that a client sees, with dates of the wall clock (`Row.shown`). A dead letter
     has its reason in the application properties.

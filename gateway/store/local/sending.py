@@ -11,13 +11,13 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InternalError, InvalidRequest
 from gateway.store.engine.namespace import Namespace
 from gateway.store.engine.queue import Queue
-from gateway.store.engine.records import Incoming, Place
+from gateway.store.engine.records import Incoming, MessageNumbers
 from gateway.store.local.step import STEP_COST
 
 Packed = Sequence[Incoming] | BrokerError
 """The messages of a batch, or the error that says why they can't be stored."""
 
-Places = Sequence[Place]
+Places = Sequence[MessageNumbers]
 """The places of the messages of an accepted batch."""
 
 
@@ -39,7 +39,7 @@ def cost_of(batch: Packed) -> int:
     return 0 if isinstance(batch, BrokerError) else sum([message.size for message in batch])
 
 
-class Runner(Protocol):
+class SendRunner(Protocol):
     """The operations of its broker that a send needs."""
 
     async def run_on(
@@ -53,7 +53,7 @@ class Runner(Protocol):
 
 
 async def send_packed(
-    broker: Runner, entity: EntityPath, batches: Sequence[Packed]
+    broker: SendRunner, entity: EntityPath, batches: Sequence[Packed]
 ) -> Sequence[Places | BrokerError]:
     """
     As `send_each`, in one step. If a bug ends the step, each batch gets a step of its own.

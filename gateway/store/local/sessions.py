@@ -11,10 +11,10 @@ from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Settlement
-from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.queue import Queue
 from gateway.store.engine.records import State
-from gateway.store.engine.session_rules import Accepted
+from gateway.store.engine.session_rules import AcceptedSession
 from gateway.store.local.notifier import Notifier
 from gateway.store.local.receiver import LocalReceiver, QueueRunner
 
@@ -23,7 +23,7 @@ from gateway.store.local.receiver import LocalReceiver, QueueRunner
 class LocalSessionReceiver(LocalReceiver):
     """Receives messages of one session, which it has locked."""
 
-    _accepted: Accepted
+    _accepted: AcceptedSession
     _queue_notifier: Notifier  # the queue isn't idle as long as this reference exists
 
     @property
@@ -79,10 +79,10 @@ class LocalSessionReceiver(LocalReceiver):
         release(self._broker, self._entity, self._accepted)
         self._held.clear()
 
-    def _take_from(self, queue: Queue, limit: int, now: Now) -> list[Taken]:
+    def _take_from(self, queue: Queue, limit: int, now: Now) -> list[TakenRow]:
         return queue.sessions.take(self._accepted.holder, limit, self._mode, now)
 
-    def _take_deferred_from(self, queue: Queue, numbers: Sequence[int], now: Now) -> list[Taken]:
+    def _take_deferred_from(self, queue: Queue, numbers: Sequence[int], now: Now) -> list[TakenRow]:
         return queue.sessions.take_deferred(self._accepted.holder, numbers, self._mode, now)
 
     def _settle_on(self, queue: Queue, token: str | None, settlement: Settlement, now: Now) -> None:
@@ -91,7 +91,7 @@ class LocalSessionReceiver(LocalReceiver):
 
 async def accept_session(
     broker: QueueRunner, entity: EntityPath, session: str | None, notifier: Notifier
-) -> Accepted:
+) -> AcceptedSession:
     """
     Lock the named session, or wait for the next session with messages. If cancelled, no session is
     locked.
@@ -100,7 +100,7 @@ async def accept_session(
         SessionNotAvailable: another receiver has locked the named session.
     """
 
-    def undo(accepted: Accepted | None) -> None:
+    def undo(accepted: AcceptedSession | None) -> None:
         if accepted is not None:
             release(broker, entity, accepted)
 
@@ -120,6 +120,6 @@ async def accept_session(
         raise
 
 
-def release(broker: QueueRunner, entity: EntityPath, accepted: Accepted) -> None:
+def release(broker: QueueRunner, entity: EntityPath, accepted: AcceptedSession) -> None:
     """Release a session soon, without waiting."""
     broker.post_on_queue(entity, lambda queue, now: queue.sessions.release(accepted.holder, now))

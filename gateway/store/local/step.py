@@ -9,7 +9,7 @@ import trio
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InternalError
-from gateway.store.engine.deliveries import Report
+from gateway.store.engine.deliveries import StepReport
 from gateway.store.engine.namespace import PAUSE, Namespace
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ def attempt(
 
 def report_of(
     namespace: Namespace, now: Now, faults: list[Fault], is_watched: Callable[[str], bool]
-) -> Report:
+) -> StepReport:
     """
     The report on finished steps; `is_watched` is as in `Namespace.report`. A fault postpones due
     work, which may have caused it.

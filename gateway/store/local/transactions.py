@@ -18,7 +18,7 @@ from gateway.store.local.sending import Packed, Places, check_target, cost_of
 from gateway.store.local.step import STEP_COST
 
 
-class Runner(Protocol):
+class TransactionRunner(Protocol):
     """The operations of its broker that a transaction needs."""
 
     @property
@@ -41,7 +41,7 @@ class Runner(Protocol):
 
 
 @value
-class _Send:
+class _PendingSend:
     asked: TransactedSend
     incoming: Sequence[Incoming]
 
@@ -52,7 +52,7 @@ class _Settlement:
     receiver: LocalReceiver
 
 
-async def commit_in_one_step(broker: Runner, work: Sequence[TransactedWork]) -> None:
+async def commit_in_one_step(broker: TransactionRunner, work: Sequence[TransactedWork]) -> None:
     """
     As `Transacts.commit`. The first work that is refused undoes all the work before it.
 
@@ -60,7 +60,7 @@ async def commit_in_one_step(broker: Runner, work: Sequence[TransactedWork]) -> 
         NotSupported: a settlement is of another namespace's delivery.
     """
     prepared = [_prepared(broker, each) for each in work]
-    sends = [each for each in prepared if isinstance(each, _Send)]
+    sends = [each for each in prepared if isinstance(each, _PendingSend)]
     settlements = [each for each in prepared if isinstance(each, _Settlement)]
     sizes = [cost_of(each.incoming) for each in sends]
 
@@ -79,7 +79,7 @@ async def commit_in_one_step(broker: Runner, work: Sequence[TransactedWork]) -> 
         broker.note_places(sent.asked.entity, sent.asked.messages, each)
 
 
-def _prepared(broker: Runner, work: TransactedWork) -> _Send | _Settlement:
+def _prepared(broker: TransactionRunner, work: TransactedWork) -> _PendingSend | _Settlement:
     if isinstance(work, TransactedSettlement):
         if not isinstance(work.receiver, LocalReceiver):
             raise NotSupported("a transaction settles deliveries of its own namespace only")
@@ -88,11 +88,11 @@ def _prepared(broker: Runner, work: TransactedWork) -> _Send | _Settlement:
     packed = broker.packed(work.messages)
     if isinstance(packed, BrokerError):
         raise packed
-    return _Send(work, packed)
+    return _PendingSend(work, packed)
 
 
 def _run(
-    namespace: Namespace, prepared: Sequence[_Send | _Settlement], now: Now
+    namespace: Namespace, prepared: Sequence[_PendingSend | _Settlement], now: Now
 ) -> Sequence[Places]:
     places: list[Places] = []
     for each in prepared:

@@ -14,7 +14,7 @@ from gateway.domain.events.gateway import MovedToPoison
 from gateway.domain.message import Delivery, Message
 from gateway.domain.storage_queue.poison import UNLIMITED, TermsOf, poison_queue
 from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
-from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.forwarding import Forward
 from gateway.store.engine.namespace import Namespace
 from gateway.store.engine.queue import Queue
@@ -171,7 +171,7 @@ class LocalVisibility:
         shift = self._broker.shift
         until = None if row.due is None else row.shown(row.due, shift)
         unique = attrs.evolve(row, number=row.sequence)
-        return to_delivery(Taken(unique, row.deliveries, locked_until=until), message, shift)
+        return to_delivery(TakenRow(unique, row.deliveries, locked_until=until), message, shift)
 
 
 def _receivable(space: Namespace, entity: EntityPath, now: Now) -> Queue:

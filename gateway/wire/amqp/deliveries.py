@@ -28,7 +28,7 @@ from gateway.wire.amqp.frames import FrameError, SessionError
 from gateway.wire.amqp.links import detach, send_queued
 from gateway.wire.amqp.output import Output
 from gateway.wire.amqp.performatives import MAX_UINT
-from gateway.wire.amqp.registry import Delivery, Link, Registry, Session
+from gateway.wire.amqp.registry import Link, LinkDelivery, Registry, Session
 from gateway.wire.amqp.states import LINK, NOT_ALLOWED, Side
 from gateway.wire.amqp.transfers import INVALID_FIELD, Transfer, TransferShape
 
@@ -170,7 +170,7 @@ class Deliveries:
         registry = self.registry
         id_ = DeliveryId(next(registry.ids))
         if not settled:
-            delivery = Delivery(id_, link, delivery_id, size)
+            delivery = LinkDelivery(id_, link, delivery_id, size)
             registry.deliveries[id_] = link.deliveries[id_] = delivery
             # azure-servicebus for Python may use an id twice: then the peer means the last one.
             link.session.received[delivery_id] = delivery
@@ -261,7 +261,7 @@ def attached(session: Session, handle: int) -> Link:
     return link
 
 
-def _within(numbers: dict[int, Delivery], first: int, last: int) -> Iterable[Delivery]:
+def _within(numbers: dict[int, LinkDelivery], first: int, last: int) -> Iterable[LinkDelivery]:
     """
     The deliveries of a range, whose bounds the peer chooses. The range is empty if `last` comes
     before `first` (RFC 1982): otherwise a mistake of the peer would settle nearly all deliveries.

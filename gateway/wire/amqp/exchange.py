@@ -17,7 +17,7 @@ _OPERATION: Final = "operation"
 
 
 @attrs.frozen(kw_only=True)
-class Request:
+class NodeRequest:
     """
     A request to a node.
 
@@ -33,7 +33,7 @@ class Request:
     txn_id: bytes | None = None  # of the transaction that the request is part of
 
 
-class Dialect(enum.Enum):
+class ReplyDialect(enum.Enum):
     """The names of the parts of a node's replies: status code, description, error condition."""
 
     MANAGEMENT = ("statusCode", "statusDescription", "errorCondition")
@@ -51,7 +51,7 @@ class Reply:
     body: Value = None
 
 
-def parse_request(payload: bytes) -> Request:
+def parse_request(payload: bytes) -> NodeRequest:
     """
     Parse a request.
 
@@ -63,7 +63,7 @@ def parse_request(payload: bytes) -> Request:
     operation = text_of(properties.pop(_OPERATION, None))
     if operation is None:
         raise MessageError(f"application-properties: {_OPERATION}: a string expected")
-    return Request(
+    return NodeRequest(
         operation=operation,
         id=message.message_id,
         reply_to=message.reply_to,
@@ -72,7 +72,7 @@ def parse_request(payload: bytes) -> Request:
     )
 
 
-def build_request(request: Request) -> bytes:
+def build_request(request: NodeRequest) -> bytes:
     """
     The payload of a request.
 
@@ -97,7 +97,7 @@ def parse_reply(payload: bytes) -> Reply:
         MessageError: the payload isn't a message, or has no status.
     """
     message = decode_message(payload)
-    for dialect in Dialect:
+    for dialect in ReplyDialect:
         code, description, condition = dialect.value
         status = number_of(message.properties.get(code))
         if status is not None:
@@ -111,7 +111,7 @@ def parse_reply(payload: bytes) -> Reply:
     raise MessageError("application-properties: a status code expected")
 
 
-def build_reply(reply: Reply, dialect: Dialect = Dialect.MANAGEMENT) -> bytes:
+def build_reply(reply: Reply, dialect: ReplyDialect = ReplyDialect.MANAGEMENT) -> bytes:
     """
     The payload of a reply.
 

@@ -36,7 +36,7 @@ from gateway.wire.amqp.performatives import (
     uint,
     write_terminus,
 )
-from gateway.wire.amqp.registry import Delivery, Link, Queued, Registry
+from gateway.wire.amqp.registry import Link, LinkDelivery, Queued, Registry
 from gateway.wire.amqp.states import LINK, Side
 from gateway.wire.amqp.types import decode_at
 
@@ -238,7 +238,7 @@ class Links:
         delivery = None
         encoded = b"" if state is None else encode_state(state)
         if not settled:
-            delivery = Delivery(id_, record, None)
+            delivery = LinkDelivery(id_, record, None)
             registry.deliveries[id_] = record.deliveries[id_] = delivery
         record.credit -= 1
         if record.credit < 0 or record.ours is not Side.OPEN:

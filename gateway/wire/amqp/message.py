@@ -217,7 +217,7 @@ def _milliseconds(moment: datetime | Typed) -> int:
 
 
 @attrs.frozen
-class _Codec:
+class _SectionCodec:
     """
     The values of one section, with their writer and reader; a section equal to `nothing` is
     omitted.
@@ -230,31 +230,33 @@ class _Codec:
 
 
 _CODECS: Final = {
-    HEADER: _Codec(
+    HEADER: _SectionCodec(
         fields.NO_HEADER,
         attrgetter("durable", "priority", "time_to_live"),
         fields.write_header,
         fields.read_header,
     ),
-    MESSAGE_ANNOTATIONS: _Codec(
+    MESSAGE_ANNOTATIONS: _SectionCodec(
         (None, None, {}),
         attrgetter("scheduled", "partition_key", "annotations"),
         fields.write_message_annotations,
         fields.read_message_annotations,
     ),
-    PROPERTIES: _Codec(
+    PROPERTIES: _SectionCodec(
         fields.NO_PROPERTIES,
         _properties_with_expiry,
         fields.write_properties,
         fields.read_properties,
     ),
-    APPLICATION_PROPERTIES: _Codec(
+    APPLICATION_PROPERTIES: _SectionCodec(
         {},
         attrgetter("properties"),
         fields.write_application_properties,
         fields.read_application_properties,
     ),
-    FOOTER: _Codec({}, attrgetter("footer"), fields.write_annotations, fields.read_annotations),
+    FOOTER: _SectionCodec(
+        {}, attrgetter("footer"), fields.write_annotations, fields.read_annotations
+    ),
 }
 
 

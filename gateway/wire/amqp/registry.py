@@ -44,8 +44,8 @@ class Session:
     next_outgoing: int = 0  # the number of our next transfer
     outgoing_window: int = 0  # transfers that we may still send
     next_delivery: int = 0  # the delivery-id of our next message
-    sent: "dict[int, Delivery]" = attrs.field(factory=dict)  # unsettled, by delivery-id
-    received: "dict[int, Delivery]" = attrs.field(factory=dict)  # unsettled, by delivery-id
+    sent: "dict[int, LinkDelivery]" = attrs.field(factory=dict)  # unsettled, by delivery-id
+    received: "dict[int, LinkDelivery]" = attrs.field(factory=dict)  # unsettled, by delivery-id
     waiting: "deque[Waiting] | tuple[()]" = ()
     due: Range | None = None  # a disposition that isn't written yet
 
@@ -90,7 +90,7 @@ class Link:
     lingers: bool = False  # the link's owner answers the peer's detach
     awaited: bool = False  # the link's owner is told of the peer's answer to our detach
     closed: bool = False  # by the peer's detach, rather than suspended
-    deliveries: "dict[DeliveryId, Delivery]" = attrs.field(factory=dict)
+    deliveries: "dict[DeliveryId, LinkDelivery]" = attrs.field(factory=dict)
     max_message_size: int = 0  # 0: no limit
 
     # Flow control (part 2, 2.6.7). The credit of a sender is reduced by each message that it was
@@ -117,7 +117,7 @@ class Link:
 
 
 @attrs.define(eq=False)
-class Delivery:
+class LinkDelivery:
     """A delivery that one side hasn't settled."""
 
     id: DeliveryId
@@ -135,7 +135,7 @@ class Queued:
     tag: bytes
     payload: bytes
     message_format: int
-    delivery: Delivery | None
+    delivery: LinkDelivery | None
     state: bytes = b""  # encoded
 
 
@@ -149,7 +149,7 @@ class Registry:
 
     sessions: dict[SessionId, Session] = attrs.field(factory=dict)
     links: dict[LinkId, Link] = attrs.field(factory=dict)
-    deliveries: dict[DeliveryId, Delivery] = attrs.field(factory=dict)
+    deliveries: dict[DeliveryId, LinkDelivery] = attrs.field(factory=dict)
     leaving: dict[LinkId, Link] = attrs.field(factory=dict)
     by_channel: dict[int, Session] = attrs.field(factory=dict)  # ours
     by_their_channel: dict[int, Session] = attrs.field(factory=dict)
@@ -247,7 +247,7 @@ class Registry:
 
     # ------------------------------------------------------------------ deliveries
 
-    def drop_delivery(self, delivery: Delivery) -> None:
+    def drop_delivery(self, delivery: LinkDelivery) -> None:
         """Forget a delivery that is settled."""
         link = delivery.link
         del self.deliveries[delivery.id]

@@ -28,7 +28,7 @@ _ENDPOINT_STATUS: Final = frozenset({401, 407, 408, 425, 429, 502, 503, 504})
 _MOST_SECONDS: Final = 3600.0  # the longest pause that an endpoint may ask for
 
 
-class Verdict(enum.Enum):
+class HandlerVerdict(enum.Enum):
     """The meaning of a handler's response for the message."""
 
     DONE = "done"
@@ -38,8 +38,8 @@ class Verdict(enum.Enum):
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
-    verdict: Verdict
+class HandlerAnswer:
+    verdict: HandlerVerdict
     retry_after: float | None = None  # seconds, if the endpoint gives them
 
 
@@ -67,14 +67,14 @@ def build_request(delivery: Delivery, *, queue: str, account: str, target: str) 
     )
 
 
-def parse_answer(response: Response, now: datetime) -> Answer:
+def parse_answer(response: Response, now: datetime) -> HandlerAnswer:
     """The endpoint's answer; a redirect isn't followed, and counts as the endpoint's error."""
     status = response.status
     if 200 <= status < 300:
-        return Answer(verdict=Verdict.DONE)
+        return HandlerAnswer(verdict=HandlerVerdict.DONE)
     if status in _ENDPOINT_STATUS or status < 400:
-        return Answer(verdict=Verdict.DOWN, retry_after=_retry_after(response, now))
-    return Answer(verdict=Verdict.POISON if status < 500 else Verdict.FAILED)
+        return HandlerAnswer(verdict=HandlerVerdict.DOWN, retry_after=_retry_after(response, now))
+    return HandlerAnswer(verdict=HandlerVerdict.POISON if status < 500 else HandlerVerdict.FAILED)
 
 
 def _id_of(delivery: Delivery) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from gateway.domain.dead_letters import DeadLetters
-from gateway.domain.health.abilities import Ability, Answer
+from gateway.domain.health.abilities import Ability, AbilityState
 from gateway.domain.health.expiry import Expiry, Urgency
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.status.listening import Wake
@@ -98,7 +98,7 @@ def expiry_problems(expiry: Expiry) -> Iterator[str]:
 def _lost(status: Status) -> bool:
     """True if some namespace can't be reached."""
     reached = (each.abilities.get(_REACH) for each in status.namespaces)
-    return any(one is not None and one.state is Answer.NO for one in reached)
+    return any(one is not None and one.state is AbilityState.NO for one in reached)
 
 
 def _namespace(namespace: NamespaceStatus, at: datetime) -> Sequence[str]:
@@ -106,7 +106,7 @@ def _namespace(namespace: NamespaceStatus, at: datetime) -> Sequence[str]:
     troubled = {
         name: ability
         for name, ability in namespace.abilities.items()
-        if ability.state is Answer.NO and name in _LACKS
+        if ability.state is AbilityState.NO and name in _LACKS
     }
     if _REACH in troubled:
         troubled = {_REACH: troubled[_REACH]}  # the cause of the others

@@ -28,7 +28,7 @@ _MAX_ALL_BYTES: Final = 1024 * 1024
 
 
 @attrs.frozen(kw_only=True)
-class Figures:
+class EntityFigures:
     """A snapshot of one entity. None: the namespace doesn't report it."""
 
     entity: str
@@ -37,7 +37,7 @@ class Figures:
     age: float | None  # of the oldest message, in seconds
 
 
-def build_figures(figures: Figures) -> Mapping[str, object]:
+def build_figures(figures: EntityFigures) -> Mapping[str, object]:
     """The fields of the JSON object."""
     fields = {
         "entity": figures.entity,
@@ -48,12 +48,12 @@ def build_figures(figures: Figures) -> Mapping[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def build_all_figures(figures: Sequence[Figures]) -> Mapping[str, object]:
+def build_all_figures(figures: Sequence[EntityFigures]) -> Mapping[str, object]:
     """The JSON object of several queues."""
     return {"queues": [build_figures(each) for each in figures]}
 
 
-def build_samples(figures: Figures) -> bytes:
+def build_samples(figures: EntityFigures) -> bytes:
     """The figures in Prometheus's text format."""
     known = {
         "pairgate_entity_messages": ("Messages that wait or are locked.", figures.depth),
@@ -68,7 +68,7 @@ def build_samples(figures: Figures) -> bytes:
     return "".join(lines).encode()
 
 
-def parse_figures(data: bytes) -> Figures:
+def parse_figures(data: bytes) -> EntityFigures:
     """
     Parse such an object; unknown fields are ignored.
 
@@ -78,7 +78,7 @@ def parse_figures(data: bytes) -> Figures:
     return _figures_in(strict_json.load(data, "figures", max_bytes=_MAX_BYTES))
 
 
-def parse_all_figures(data: bytes) -> Sequence[Figures]:
+def parse_all_figures(data: bytes) -> Sequence[EntityFigures]:
     """
     Parse the figures of several queues.
 
@@ -109,7 +109,7 @@ def query_texts(queues: Sequence[EntityPath]) -> Iterator[tuple[str, Sequence[En
         yield f"queues={text}", part
 
 
-def _figures_in(read: object) -> Figures:
+def _figures_in(read: object) -> EntityFigures:
     fields = strict_json.as_object(read, "figures")
     entity, status = fields.get("entity"), fields.get("status")
     depth, age = fields.get("depth"), fields.get("age_seconds")
@@ -119,6 +119,6 @@ def _figures_in(read: object) -> Figures:
         raise InvalidRequest("figures: a whole number `depth` expected")
     if age is not None and (isinstance(age, bool) or not isinstance(age, int | float) or age < 0):
         raise InvalidRequest("figures: a number `age_seconds` expected")
-    return Figures(
+    return EntityFigures(
         entity=entity, status=status, depth=depth, age=None if age is None else float(age)
     )

@@ -277,7 +277,7 @@ class _Template:
 
 
 @attrs.define(eq=False)
-class _Shape:
+class _TableShape:
     """
     The names and lengths in a table, all of whose values are long strings. Most messages of a queue
     have the same, and most of the values too.
@@ -289,7 +289,7 @@ class _Shape:
     _template: _Template | None = None
 
     @classmethod
-    def of(cls, data: bytes, at: int, end: int) -> "_Shape | None":
+    def of(cls, data: bytes, at: int, end: int) -> "_TableShape | None":
         """The shape of the well-formed table from `at` to `end`; None: not all are strings."""
         names, heads, layout = [], [], []
         while at < end:
@@ -334,7 +334,7 @@ class _Shape:
 # A shape takes some 30 times the memory of its table: only small tables have one, so that
 # senders of ever new tables can't fill the process.
 _LARGEST_SHAPE: Final = 2048  # bytes of a table
-_shapes: Final[Bounded[int, _Shape | None]] = Bounded(128)  # by the bytes of their tables
+_shapes: Final[Bounded[int, _TableShape | None]] = Bounded(128)  # by the bytes of their tables
 
 
 def _decode_headers(data: bytes, at: int, depth: int) -> tuple[dict[str, Any], int]:
@@ -346,7 +346,7 @@ def _decode_headers(data: bytes, at: int, depth: int) -> tuple[dict[str, Any], i
         return table, end
     table, after = _decode_table(data, at, depth)
     if after == end and end - start <= _LARGEST_SHAPE and end - start not in _shapes:
-        _shapes[end - start] = _Shape.of(data, start, end)
+        _shapes[end - start] = _TableShape.of(data, start, end)
     return table, after
 
 

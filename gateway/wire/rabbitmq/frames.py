@@ -72,7 +72,7 @@ class Login:
 
 
 @attrs.frozen(kw_only=True)
-class Opened:
+class HandshakeDone:
     """
     The handshake is done; `heartbeat` is the timeout of the login, in seconds, which both sides
     apply.
@@ -98,7 +98,7 @@ class Unblocked:
 
 
 @attrs.frozen
-class ConnectionClosed:
+class BrokerClosed:
     """The broker closed the connection: no event follows."""
 
     code: int
@@ -132,11 +132,11 @@ class ContentArrived:
 
 _CONTENT: Final = (Deliver, commands.Basic.Return)
 
-Event = Opened | Blocked | Unblocked | ConnectionClosed | MethodArrived | ContentArrived
+Event = HandshakeDone | Blocked | Unblocked | BrokerClosed | MethodArrived | ContentArrived
 
 
 @attrs.define(eq=False)
-class _Content:
+class _IncomingContent:
     """A message whose frames haven't all arrived."""
 
     method: Deliver | commands.Basic.Return
@@ -212,7 +212,7 @@ class Conversation:
         self._max_body = max_body
         self._outbox: list[bytes] = [header.ProtocolHeader().marshal()]
         self._rest = b""  # of a frame that hasn't arrived completely
-        self._contents: dict[int, _Content] = {}
+        self._contents: dict[int, _IncomingContent] = {}
         self._server: dict[str, str] = {}
         self._tune: commands.Connection.TuneOk | None = None
 
@@ -332,7 +332,7 @@ class Conversation:
     def _on_method(self, channel: int, payload: bytes) -> Event | None:
         method = _read_method(payload)
         if isinstance(method, _CONTENT):
-            self._contents[channel] = _Content(method)
+            self._contents[channel] = _IncomingContent(method)
             return None
         if isinstance(method, commands.Channel.Close):
             self._contents.pop(channel, None)
@@ -355,7 +355,7 @@ class Conversation:
                 return Unblocked()
             case commands.Connection.Close():
                 self._answer(0, commands.Connection.CloseOk())
-                return ConnectionClosed(method.reply_code or 0, method.reply_text)
+                return BrokerClosed(method.reply_code or 0, method.reply_text)
             case _:
                 return MethodArrived(0, method)
         return None
@@ -394,10 +394,10 @@ class Conversation:
         self._answer(0, tune)
         self._answer(0, commands.Connection.Open(virtual_host=self._login.vhost))
 
-    def _on_opened(self) -> Opened:
+    def _on_opened(self) -> HandshakeDone:
         if self._tune is None:
             raise ProtocolError("the broker sent connection.open-ok before connection.tune")
-        return Opened(
+        return HandshakeDone(
             product=self._server.get("product", ""),
             version=self._server.get("version", ""),
             cluster=self._server.get("cluster_name", ""),

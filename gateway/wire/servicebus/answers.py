@@ -18,7 +18,6 @@ from gateway.wire.http.messages import Headers, Response
 from gateway.wire.pairgate import frames
 from gateway.wire.servicebus.errors import PAIRGATE, parse_error
 from gateway.wire.servicebus.operations import (
-    Accepted,
     Answer,
     Delivered,
     Done,
@@ -29,6 +28,7 @@ from gateway.wire.servicebus.operations import (
     ReceiveMessages,
     Renewed,
     RenewLock,
+    SendAccepted,
     SendMessages,
     SettleMessage,
 )
@@ -44,7 +44,7 @@ _ACCEPTED_BY: Final = {accepted_by.value: accepted_by for accepted_by in Accepte
 def build_response(operation: Operation, answer: Answer, origin: str) -> Response:
     """Build a success. `origin` begins the Location of a locked message; see `origin_of`."""
     match answer:
-        case Accepted(accepted_by=accepted_by):
+        case SendAccepted(accepted_by=accepted_by):
             return _ACCEPTED[accepted_by]
         case Delivered():
             return _build_delivered(operation, answer, origin)
@@ -147,7 +147,7 @@ def _build_delivered(operation: Operation, answer: Delivered, origin: str) -> Re
 def _parse_success(operation: Operation, response: Response) -> Answer:
     match operation:
         case SendMessages():
-            return Accepted(
+            return SendAccepted(
                 accepted_by=_ACCEPTED_BY.get(
                     response.headers.get(ACCEPTED_BY) or "", AcceptedBy.PRIMARY
                 )

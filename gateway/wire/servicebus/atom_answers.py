@@ -72,7 +72,7 @@ _TITLES: Final[dict[type[ListOperation], str]] = {
 
 
 @attrs.frozen(kw_only=True)
-class _Entry:
+class _AtomEntry:
     """The Atom entry around a description."""
 
     title: str
@@ -140,10 +140,10 @@ def _one(answer: Info, origin: str, link: str) -> str:
     dates = (
         f"<published>{date_text(answer.created)}</published><updated>{date_text(updated)}</updated>"
     )
-    return _entry(_Entry(title=title, content=content, dates=dates), origin, link)
+    return _entry(_AtomEntry(title=title, content=content, dates=dates), origin, link)
 
 
-def _namespace_entry(info: NamespaceInfo) -> _Entry:
+def _namespace_entry(info: NamespaceInfo) -> _AtomEntry:
     name = without_illegal(info.name)
     units = "<MessagingUnits>1</MessagingUnits>" if info.tier == PREMIUM else ""
     content = (
@@ -152,14 +152,14 @@ def _namespace_entry(info: NamespaceInfo) -> _Entry:
         f"<ModifiedTime>{date_text(info.modified)}</ModifiedTime>{leaf('Name', name)}"
         "<NamespaceType>Messaging</NamespaceType>"
     )
-    return _Entry(
+    return _AtomEntry(
         title=name,
         content=enclosed(_NAMESPACE_INFO, content),
         dates=f"<updated>{date_text(info.modified)}</updated>",
     )
 
 
-def _entry(entry: _Entry, origin: str, link: str) -> str:
+def _entry(entry: _AtomEntry, origin: str, link: str) -> str:
     href = quoteattr(f"{link}?{API_VERSION}")
     return (
         f'<entry xmlns="{ATOM}"><id>{escape(link)}</id>'

@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 from gateway.domain.entity import AuthorizationRule
 from gateway.domain.errors import InvalidRequest
 from gateway.wire.http.hardened_xml import text_of
-from gateway.wire.servicebus.description import INSTANCE, NAMESPACE, Part, leaf
+from gateway.wire.servicebus.description import INSTANCE, NAMESPACE, NestedElement, leaf
 
 ELEMENT: Final = "AuthorizationRules"
 MAX_RULES: Final = 12  # of an entity; Service Bus's limit
@@ -71,4 +71,4 @@ def _parse_rule(rule: Element) -> AuthorizationRule:
     return AuthorizationRule(rights=rights, **texts)
 
 
-RULES: Final = Part(ELEMENT, "authorization_rules", build, parse)
+RULES: Final = NestedElement(ELEMENT, "authorization_rules", build, parse)

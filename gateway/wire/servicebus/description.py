@@ -66,7 +66,7 @@ _FORWARDS: Final = {
 
 
 @attrs.frozen
-class Field:
+class PropertyElement:
     """
     An element for a property of an entity; a fact is only in answers, never in requests. An answer
     has no element for the value None of a property with `optional`.
@@ -81,7 +81,7 @@ class Field:
 
 
 @attrs.frozen
-class Constant:
+class ConstantElement:
     """An element with the same value for each entity, which clients expect."""
 
     element: str
@@ -89,7 +89,7 @@ class Constant:
 
 
 @attrs.frozen
-class Total:
+class MessageTotal:
     """The element with the number of all messages: the sum of these fields."""
 
     names: tuple[str, ...]
@@ -97,7 +97,7 @@ class Total:
 
 
 @attrs.frozen
-class Counts:
+class CountDetails:
     """
     The element CountDetails: `fields` maps its elements to attributes; its other elements are 0.
 
@@ -109,7 +109,7 @@ class Counts:
 
 
 @attrs.frozen
-class Part:
+class NestedElement:
     """
     An element with elements in it. `build` makes the whole element; `parse` gets the description.
     """
@@ -127,7 +127,7 @@ class Slot:
     element: str
 
 
-Item = Field | Constant | Total | Counts | Part | Slot
+Item = PropertyElement | ConstantElement | MessageTotal | CountDetails | NestedElement | Slot
 
 
 @attrs.frozen(kw_only=True)
@@ -146,10 +146,10 @@ class Table:
         """
         parts = []
         for item in self.items:
-            if isinstance(item, Field) and not item.is_fact:
+            if isinstance(item, PropertyElement) and not item.is_fact:
                 text = item.render(getattr(properties, item.name))
                 parts.append(leaf(item.element, text) if text else "")
-            elif isinstance(item, Part) and (value := getattr(properties, item.name)):
+            elif isinstance(item, NestedElement) and (value := getattr(properties, item.name)):
                 parts.append(item.build(value))
             elif isinstance(item, Slot):
                 parts.append(slots.get(item.element, ""))
@@ -174,7 +174,7 @@ class Table:
         parts = {
             item.name: value
             for item in self.items
-            if isinstance(item, Part) and (value := item.parse(description))
+            if isinstance(item, NestedElement) and (value := item.parse(description))
         }
         return self._fields(description, facts=False) | parts
 
@@ -183,7 +183,7 @@ class Table:
         facts = self._fields(description, facts=True)
         details = description.find(f"{{*}}{_COUNT_DETAILS}")
         for item in self.items:
-            if isinstance(item, Counts) and details is not None:
+            if isinstance(item, CountDetails) and details is not None:
                 unknown = details.get(_UNKNOWN, "").split()
                 for element, name in item.fields.items():
                     if element not in unknown and (text := text_of(details, element)):
@@ -196,7 +196,7 @@ class Table:
         return {
             item.name: parsed(item.element, item.parse, text)
             for item in self.items
-            if isinstance(item, Field)
+            if isinstance(item, PropertyElement)
             and item.is_fact == facts
             and (text := _text(description, item.element))
         }
@@ -204,22 +204,22 @@ class Table:
 
 def _told(item: Item, info: object, properties: object) -> str:
     match item:
-        case Field(element, name, render):
+        case PropertyElement(element, name, render):
             value = getattr(info if item.is_fact else properties, name)
             return "" if item.optional and value is None else leaf(element, render(value))
-        case Part(_, name, build):
+        case NestedElement(_, name, build):
             return build(getattr(properties, name))
-        case Constant(element, text):
+        case ConstantElement(element, text):
             return leaf(element, text)
-        case Total(names, element):
+        case MessageTotal(names, element):
             return leaf(element, str(sum(getattr(info, name) or 0 for name in names)))
-        case Counts():
+        case CountDetails():
             return _counted(item, info)
         case Slot():
             return ""
 
 
-def _counted(item: Counts, info: object) -> str:
+def _counted(item: CountDetails, info: object) -> str:
     counts = {
         name: getattr(info, item.fields[name]) if name in item.fields else 0 for name in _COUNTS
     }
@@ -236,45 +236,45 @@ def _counted(item: Counts, info: object) -> str:
 # Fields that several tables share
 
 
-def text_field(element: str, name: str) -> Field:
-    return Field(element, name, optional_text, short_text, optional=True)
+def text_field(element: str, name: str) -> PropertyElement:
+    return PropertyElement(element, name, optional_text, short_text, optional=True)
 
 
-def flag_field(element: str, name: str) -> Field:
-    return Field(element, name, flag_text, parse_flag)
+def flag_field(element: str, name: str) -> PropertyElement:
+    return PropertyElement(element, name, flag_text, parse_flag)
 
 
-def span_field(element: str, name: str, most: timedelta | None = None) -> Field:
+def span_field(element: str, name: str, most: timedelta | None = None) -> PropertyElement:
     parse = positive_duration if most is None else partial(bounded_duration, most)
-    return Field(element, name, duration_text, parse)
+    return PropertyElement(element, name, duration_text, parse)
 
 
-def number_field(element: str, name: str) -> Field:
-    return Field(element, name, str, partial(parse_number, 1, MAX_INT))
+def number_field(element: str, name: str) -> PropertyElement:
+    return PropertyElement(element, name, str, partial(parse_number, 1, MAX_INT))
 
 
-def count_field(element: str, name: str) -> Field:
-    return Field(element, name, count_text, parse_count, is_fact=True)
+def count_field(element: str, name: str) -> PropertyElement:
+    return PropertyElement(element, name, count_text, parse_count, is_fact=True)
 
 
-def optional_count_field(element: str, name: str) -> Field:
-    return Field(element, name, count_text, parse_count, is_fact=True, optional=True)
+def optional_count_field(element: str, name: str) -> PropertyElement:
+    return PropertyElement(element, name, count_text, parse_count, is_fact=True, optional=True)
 
 
-def date_field(element: str, name: str) -> Field:
-    return Field(element, name, date_text, parse_date, is_fact=True)
+def date_field(element: str, name: str) -> PropertyElement:
+    return PropertyElement(element, name, date_text, parse_date, is_fact=True)
 
 
-STATUS: Final = Field("Status", "status", lambda status: str(status.value), parse_status)
+STATUS: Final = PropertyElement("Status", "status", lambda status: str(status.value), parse_status)
 DATES: Final = (
     date_field("CreatedAt", "created"),
     date_field("UpdatedAt", "updated"),
     date_field("AccessedAt", "accessed"),
 )
-MAX_MESSAGE_SIZE: Final = Field(
+MAX_MESSAGE_SIZE: Final = PropertyElement(
     "MaxMessageSizeInKilobytes", "max_message_size", kilobytes_text, parse_kilobytes
 )
-AVAILABLE: Final = Constant("EntityAvailabilityStatus", "Available")
+AVAILABLE: Final = ConstantElement("EntityAvailabilityStatus", "Available")
 
 
 # Forwarding destinations: names for us, URIs for clients

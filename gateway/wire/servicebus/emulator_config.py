@@ -44,7 +44,7 @@ from gateway.wire.servicebus import (
     topic_description,
 )
 from gateway.wire.servicebus.atom import check_subscription_name
-from gateway.wire.servicebus.description import Field, Table, parsed, with_local_targets
+from gateway.wire.servicebus.description import PropertyElement, Table, parsed, with_local_targets
 from gateway.wire.servicebus.management_values import flag_text
 from gateway.wire.sql.filter import compile_filter
 from gateway.wire.sql.parser import parse_action
@@ -62,7 +62,7 @@ def parse_emulator_config(body: bytes) -> tuple[Plan, list[str]]:
     The list has one line for each error, which begins with its path in the file; a plan with errors
     is incomplete.
     """
-    reader = _Reader()
+    reader = _ConfigReader()
     plan = Plan()
     with reader.at(""):
         root = strict_json.load(body, _FILE, max_bytes=MAX_BYTES)
@@ -71,7 +71,7 @@ def parse_emulator_config(body: bytes) -> tuple[Plan, list[str]]:
 
 
 @attrs.define
-class _Reader:
+class _ConfigReader:
     """Tracks the path in the file, and the errors so far."""
 
     problems: list[str] = attrs.field(factory=list)
@@ -201,7 +201,7 @@ class _Reader:
         fields = {
             item.element: item
             for item in table.items
-            if isinstance(item, Field) and not item.is_fact
+            if isinstance(item, PropertyElement) and not item.is_fact
         }
         found: dict[str, Any] = {}
         with self.at(".Properties"):

@@ -80,7 +80,7 @@ Operation = BriefOperation | ReceiveMessages
 
 
 @attrs.frozen(kw_only=True)
-class Accepted:
+class SendAccepted:
     """The messages are accepted; `accepted_by` says which part of the pair has them."""
 
     accepted_by: AcceptedBy = AcceptedBy.PRIMARY
@@ -101,4 +101,4 @@ class Done:
     """The delivery is settled; or the entity could be sent to."""
 
 
-Answer = Accepted | Delivered | Renewed | Done
+Answer = SendAccepted | Delivered | Renewed | Done

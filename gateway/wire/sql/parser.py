@@ -29,7 +29,6 @@ from gateway.wire.sql.like import compile_like
 from gateway.wire.sql.tokens import Cursor, Sort, refusal, tokenize
 from gateway.wire.sql.tree import (
     SYSTEM_PROPERTIES,
-    Action,
     And,
     Arithmetic,
     Comparison,
@@ -46,6 +45,7 @@ from gateway.wire.sql.tree import (
     Or,
     Property,
     Remove,
+    RuleAction,
     Scope,
     Set,
     Sign,
@@ -78,7 +78,7 @@ def parse_filter(expression: str, parameters: Mapping[str, Any]) -> Condition:
     return condition
 
 
-def parse_action(expression: str, parameters: Mapping[str, Any]) -> Action:
+def parse_action(expression: str, parameters: Mapping[str, Any]) -> RuleAction:
     """
     Parse an action: `SET property = expression` and `REMOVE property`, 1 to 32 of them.
 
@@ -91,7 +91,7 @@ def parse_action(expression: str, parameters: Mapping[str, Any]) -> Action:
         if len(statements) == MAX_STATEMENTS:
             raise parser.cursor.unexpected(f"up to {MAX_STATEMENTS} statements")
         statements.append(parser.statement())
-    return Action(tuple(statements))
+    return RuleAction(tuple(statements))
 
 
 def _parser(what: str, expression: str, parameters: Mapping[str, Any]) -> "_Parser":

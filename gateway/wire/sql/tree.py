@@ -137,5 +137,5 @@ class Remove:
 
 
 @attrs.frozen
-class Action:
+class RuleAction:
     statements: tuple[Set | Remove, ...]

@@ -8,7 +8,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import (
     AdminChoice,
     AdminEndpoint,
-    TokenSource,
+    AdminTokenSource,
     admin_at,
     check_authorization,
 )
@@ -28,13 +28,13 @@ rights = ["Manage"]
 """
 
 
-def endpoint(token: TokenSource, url: str = HERE) -> AdminEndpoint:
+def endpoint(token: AdminTokenSource, url: str = HERE) -> AdminEndpoint:
     config = parse(TEXT, source="x.toml", folder=Path("/nowhere"), environ={"KEY": "k"}).config
     return admin_at(config, url, "--url", AdminChoice(token=token))
 
 
 def test_a_token_is_taken_before_the_keys_of_the_configuration() -> None:
-    found = endpoint(TokenSource(text="e30.e30.sig"))
+    found = endpoint(AdminTokenSource(text="e30.e30.sig"))
 
     assert found.authorization(Right.MANAGE) == "Bearer e30.e30.sig"
     assert "sig" not in repr(found)
@@ -42,7 +42,7 @@ def test_a_token_is_taken_before_the_keys_of_the_configuration() -> None:
 
 def test_a_token_that_was_renewed_in_its_file_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    found = endpoint(TokenSource(file=file))
+    found = endpoint(AdminTokenSource(file=file))
     headers = []
     for text in ("first", "second\n"):
         file.write_text(text)
@@ -68,7 +68,7 @@ def test_a_file_without_a_token_is_named_and_not_shown(
     file = tmp_path / "token"
     if content is not None:
         file.write_bytes(content)
-    found = endpoint(TokenSource(file=file))
+    found = endpoint(AdminTokenSource(file=file))
 
     with pytest.raises(NotAuthorized, match=rf"token: {reason}"):
         found.authorization(Right.LISTEN)
@@ -82,11 +82,11 @@ def test_a_file_without_a_token_is_named_and_not_shown(
 @pytest.mark.parametrize("url", ["http://gateway.example.net:9640", "http://192.0.2.1"])
 def test_a_token_goes_to_no_other_machine_in_plain_text(url: str) -> None:
     with pytest.raises(Failure, match="https only"):
-        endpoint(TokenSource(text="token"), url)
+        endpoint(AdminTokenSource(text="token"), url)
 
 
 def test_over_a_unix_socket_no_token_is_needed() -> None:
     assert (
-        endpoint(TokenSource(text="token"), "unix:/run/admin.sock").authorization(Right.MANAGE)
+        endpoint(AdminTokenSource(text="token"), "unix:/run/admin.sock").authorization(Right.MANAGE)
         is None
     )

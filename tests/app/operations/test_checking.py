@@ -12,7 +12,7 @@ from gateway.app.namespaces import check_credentials
 from gateway.app.operations.checking import _check_identity, _look_at, _tell_secrecy
 from gateway.app.operations.findings import Findings, Grade
 from gateway.app.operations.messages import _failed
-from gateway.app.operations.targets import Target
+from gateway.app.operations.targets import OpenNamespace
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import EnvelopeKey
@@ -123,7 +123,7 @@ async def test_a_namespace_that_answers_503_is_named_with_its_address(
 async def test_a_failed_send_names_address_entity_and_cure(
     broker: FaultyBroker, error: BrokerError | trio.TooSlowError, said: str
 ) -> None:
-    target = Target(
+    target = OpenNamespace(
         broker=broker, name="namespace north", namespace=REST, home="north", running=False
     )
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from gateway.app.failure import Failure
 from gateway.app.operations.key_rotation import (
-    Rotation,
+    KeyRotation,
     Stage,
     backlog_doubt,
     rotate,
@@ -75,10 +75,10 @@ class Here:
     def keys_of(self, name: str) -> tuple[str, ...]:
         return next(each.keys for each in self.load().config.access if each.name == name)
 
-    def rotate(self, name: str = "orders", *, finish: bool = False) -> Rotation:
+    def rotate(self, name: str = "orders", *, finish: bool = False) -> KeyRotation:
         return rotate(self.load(), self.file, name, {"OPS_KEY": OLD}, finish=finish)
 
-    def envelope(self, *, use: bool = False, finish: bool = False) -> Rotation:
+    def envelope(self, *, use: bool = False, finish: bool = False) -> KeyRotation:
         environ = {"OPS_KEY": OLD}
         return rotate_envelope(self.load(), self.file, environ, use=use, finish=finish)
 

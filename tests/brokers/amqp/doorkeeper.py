@@ -12,7 +12,7 @@ import trio
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_namespace
 from gateway.wire.amqp.events import AmqpError, LinkAttached, LinkId, TransferReceived
-from gateway.wire.amqp.exchange import Dialect, Reply, build_reply, parse_request
+from gateway.wire.amqp.exchange import Reply, ReplyDialect, build_reply, parse_request
 from gateway.wire.amqp.servicebus.cbs import ACCEPTED, NODE, put_token_of
 from tests.brokers.amqp.scripted import Scripted, Served, accept, scripted, take
 from tests.brokers.servicebus.served import real_date
@@ -51,7 +51,7 @@ class Doorkeeper:
         if address not in self.deaf_to:
             reply = Reply(id=request.id, status=status, description="")
             [link] = [each for each in self.links_of(served) if served.links[each].we_send]
-            served.engine.send(link, b"tag", build_reply(reply, Dialect.CBS), settled=True)
+            served.engine.send(link, b"tag", build_reply(reply, ReplyDialect.CBS), settled=True)
 
     def attach(self, served: Served, attached: LinkAttached) -> None:
         ends = {end.address for end in (attached.source, attached.target) if end is not None}

@@ -11,11 +11,11 @@ from trio.testing import memory_stream_pair
 
 from gateway.brokers.amqp.broker import AmqpBroker
 from gateway.brokers.amqp.options import AmqpNamespaceOptions
-from gateway.brokers.amqp.peer import Access
+from gateway.brokers.amqp.peer import NamespaceAccess
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, MessageTooLarge, OutcomeUnknown
 from gateway.domain.message import Message
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.wire.amqp.events import AmqpError, Rejected
 from gateway.wire.amqp.sasl import Credentials
 from tests.brokers.amqp.scripted import Answer, Scripted, Served, accept, take
@@ -76,14 +76,14 @@ async def running() -> AsyncIterator[Node]:
     server = Scripted()
     async with trio.open_nursery() as nursery:
 
-        async def dial(place: Place) -> trio.abc.Stream:
+        async def dial(place: ServerAddress) -> trio.abc.Stream:
             ours, theirs = memory_stream_pair()
             nursery.start_soon(server.serve, theirs)
             await trio.lowlevel.checkpoint()
             return ours
 
-        access = Access(
-            places=[Place(host="node", port=5672)],
+        access = NamespaceAccess(
+            places=[ServerAddress(host="node", port=5672)],
             credentials=Credentials(mechanism="ANONYMOUS"),
             dial=dial,
         )

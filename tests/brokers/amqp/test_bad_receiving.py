@@ -12,7 +12,7 @@ from trio.testing import memory_stream_pair
 
 from gateway.brokers.amqp.broker import AmqpBroker
 from gateway.brokers.amqp.options import AmqpNamespaceOptions, LinkOptions
-from gateway.brokers.amqp.peer import Access
+from gateway.brokers.amqp.peer import NamespaceAccess
 from gateway.brokers.amqp.receiving import ASKED_AFTER
 from gateway.brokers.amqp.servicebus import ServiceBusBroker
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -22,7 +22,7 @@ from gateway.domain.message import Complete, Delivery, Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.ports import Receiver
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.events import RELEASED, DispositionReceived, LinkAttached
@@ -293,11 +293,11 @@ async def node() -> AsyncIterator[Node]:
     async with trio.open_nursery() as nursery:
         lines = Lines(server.serve, nursery)
 
-        async def dial(place: Place) -> trio.abc.Stream:
+        async def dial(place: ServerAddress) -> trio.abc.Stream:
             return await lines.connect()
 
-        access = Access(
-            places=[Place(host="node", port=5672)],
+        access = NamespaceAccess(
+            places=[ServerAddress(host="node", port=5672)],
             credentials=Credentials(mechanism="ANONYMOUS"),
             dial=dial,
         )

@@ -5,7 +5,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.capabilities import send_accepted_by
-from gateway.domain.access import AccessPolicy, Claim, Right
+from gateway.domain.access import AccessPolicy, Right, TokenClaim
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError, NotAuthorized, OutcomeUnknown, Unavailable, Untrusted
 from gateway.domain.health.trust import SILENCE, YOUNG
@@ -222,7 +222,7 @@ async def test_a_key_that_is_refused_is_no_outage(how):
 async def test_tokens_are_renewed_while_links_are_there(monkeypatch):
     renewals, claim = trio.Semaphore(0), Authorizer.claim
 
-    def noted(authorizer: Authorizer, header: str) -> Claim:
+    def noted(authorizer: Authorizer, header: str) -> TokenClaim:
         renewals.release()
         return claim(authorizer, header)
 

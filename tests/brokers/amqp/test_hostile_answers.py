@@ -21,7 +21,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Complete, Defer, Delivery, Kind, Message, Typed
 from gateway.wire.amqp.encoding import encode
 from gateway.wire.amqp.events import AmqpError, LinkAttached, TransferReceived
-from gateway.wire.amqp.exchange import Reply, Request, build_reply, parse_request
+from gateway.wire.amqp.exchange import NodeRequest, Reply, build_reply, parse_request
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 from gateway.wire.amqp.servicebus.session_links import FILTER, LOCKED_UNTIL, ticks_of
 from tests.brokers.amqp.doorkeeper import Doorkeeper, guarded
@@ -42,11 +42,11 @@ ONE = encode_delivery(
 )
 """A message as a transfer or a reply carries it."""
 
-Answering = Callable[[Request], Reply | bytes | None]
+Answering = Callable[[NodeRequest], Reply | bytes | None]
 
 
 def says(status: int = 200, body: Any = None, condition: str | None = None) -> Answering:
-    def answer(request: Request) -> Reply:
+    def answer(request: NodeRequest) -> Reply:
         return Reply(id=request.id, status=status, body=body, condition=condition, description="x")
 
     return answer

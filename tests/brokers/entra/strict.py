@@ -11,11 +11,11 @@ from trio.testing import memory_stream_pair
 from gateway.brokers.amqp.broker import AmqpBroker
 from gateway.brokers.amqp.cbs import AccessTokenSource
 from gateway.brokers.amqp.options import LinkOptions
-from gateway.brokers.amqp.peer import Access
+from gateway.brokers.amqp.peer import NamespaceAccess
 from gateway.brokers.entra.tokens import AccessTokens
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.wire.amqp.events import AmqpError, LinkAttached, TransferReceived
-from gateway.wire.amqp.exchange import Dialect, Reply, build_reply, parse_request
+from gateway.wire.amqp.exchange import Reply, ReplyDialect, build_reply, parse_request
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.amqp.servicebus.cbs import ACCEPTED, NODE, PutToken, put_token_of
 from tests.brokers.amqp.scripted import Scripted, Served, accept, take
@@ -78,7 +78,7 @@ class StrictPeer:
         [link] = [
             link for link, each in served.links.items() if each.we_send and _address(each) == NODE
         ]
-        served.engine.send(link, b"tag", build_reply(reply, Dialect.CBS), settled=True)
+        served.engine.send(link, b"tag", build_reply(reply, ReplyDialect.CBS), settled=True)
 
 
 def _address(attached: LinkAttached) -> str:
@@ -91,15 +91,15 @@ def _address(attached: LinkAttached) -> str:
 async def broker_at(peer: StrictPeer, tokens: AccessTokens) -> AsyncIterator[AmqpBroker]:
     async with trio.open_nursery() as nursery:
 
-        async def dial(place: Place) -> trio.abc.Stream:
+        async def dial(place: ServerAddress) -> trio.abc.Stream:
             await trio.lowlevel.checkpoint()
             ours, theirs = memory_stream_pair()
             nursery.start_soon(peer.server.serve, theirs)
             return ours
 
         nursery.start_soon(peer.watch)
-        access = Access(
-            places=[Place(host=HOST, port=5671, tls=None)],
+        access = NamespaceAccess(
+            places=[ServerAddress(host=HOST, port=5671, tls=None)],
             credentials=Credentials(mechanism="ANONYMOUS"),
             tokens=AccessTokenSource(host=HOST, tokens=tokens),
             dial=dial,

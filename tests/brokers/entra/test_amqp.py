@@ -12,7 +12,7 @@ from gateway.brokers.amqp.transactions import TransactionLinks
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import CredentialRefused, NotAuthorized, NoToken
 from gateway.domain.message import Message
-from gateway.wire.amqp.exchange import Request
+from gateway.wire.amqp.exchange import NodeRequest
 from gateway.wire.amqp.servicebus.cbs import JWT
 from tests.brokers.entra.provider import PATIENCE, Provider, opened
 from tests.brokers.entra.strict import HOST, StrictPeer, broker_at
@@ -133,7 +133,7 @@ async def test_with_an_expired_token_nothing_is_sent_in_a_transaction_or_asked_f
     autojump_clock: MockClock,
 ) -> None:
     peer, provider = StrictPeer(), Provider()
-    schedule = Request(operation="schedule")
+    schedule = NodeRequest(operation="schedule")
     async with opened(provider) as tokens, broker_at(peer, tokens) as broker:
         await broker.send(ORDERS, ONE)
         connection = await broker._sending.take(trio.current_time())

@@ -13,14 +13,14 @@ from trio.testing import MockClock, memory_stream_pair
 from gateway.brokers.amqp.broker import AmqpBroker
 from gateway.brokers.amqp.cbs import AccessTokenSource
 from gateway.brokers.amqp.options import LinkOptions
-from gateway.brokers.amqp.peer import Access
+from gateway.brokers.amqp.peer import NamespaceAccess
 from gateway.brokers.entra.tokens import AccessToken, AccessTokens
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, NotAuthorized, NoToken
 from gateway.domain.message import Complete, Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.leases import Leases
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.bearer import World
@@ -71,7 +71,7 @@ async def namespace(*roles: str) -> AsyncIterator[Dialled]:
     )
     async with trio.open_nursery() as nursery:
 
-        async def dial(place: Place) -> trio.abc.Stream:
+        async def dial(place: ServerAddress) -> trio.abc.Stream:
             await trio.lowlevel.checkpoint()
             dialled.connections += 1
             ours, theirs = memory_stream_pair()
@@ -88,8 +88,8 @@ async def namespace(*roles: str) -> AsyncIterator[Dialled]:
             observer=world,
             patience=4.0,
         )
-        access = Access(
-            places=[Place(host=HOST, port=5671, tls=None)],
+        access = NamespaceAccess(
+            places=[ServerAddress(host=HOST, port=5671, tls=None)],
             credentials=Credentials(mechanism="ANONYMOUS"),
             tokens=AccessTokenSource(host=HOST, tokens=tokens),
             dial=dial,

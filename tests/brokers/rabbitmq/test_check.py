@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.operations.checking import Finding, Grade, check
+from gateway.app.operations.checking import CheckFinding, Grade, check
 from gateway.app.operations.provisioning import provision_all
 from gateway.app.runtime import Runtime
 from gateway.brokers.rabbitmq.broker import CANNOT
@@ -52,7 +52,7 @@ envelope_keys = [{{ id = "1", key = {{ env = "ENVELOPE_KEY" }} }}]
     return parse(text, source="here", folder=folder, environ=environ)
 
 
-def warned(findings: list[Finding]) -> list[tuple[str, str]]:
+def warned(findings: list[CheckFinding]) -> list[tuple[str, str]]:
     return [(each.subject, each.text) for each in findings if each.grade is not Grade.GOOD]
 
 
@@ -95,7 +95,7 @@ async def test_a_finding_of_all_backlog_queues_is_said_once(rabbits: Nodes, tmp_
     ]
 
 
-def foreign(findings: list[Finding]) -> list[Finding]:
+def foreign(findings: list[CheckFinding]) -> list[CheckFinding]:
     return [each for each in findings if "pairing.label" in each.text]
 
 

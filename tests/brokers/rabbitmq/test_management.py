@@ -13,7 +13,7 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.rabbitmq.management import Management
+from gateway.brokers.rabbitmq.management import PluginManagement
 from gateway.brokers.rabbitmq.settings import UNLIMITED
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -245,7 +245,7 @@ async def test_a_page_of_ours_may_be_several_of_the_plugins(
     queues: int, skip: int, top: int
 ) -> None:
     login = ManagementLogin(user="u", password="p", vhost="/")
-    management = Management(client=Plugin(queues), login=login)
+    management = PluginManagement(client=Plugin(queues), login=login)
 
     found = await management.queues("", skip, top)
 

@@ -9,7 +9,7 @@ import trio
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
-from gateway.extensions.claims.claim_check import Codec
+from gateway.extensions.claims.claim_check import MessageCodec
 from gateway.extensions.claims.options import PackingRule
 from gateway.extensions.claims.packing import PackedBroker
 from gateway.wire.amqp.message import decode_message, encode_message
@@ -39,7 +39,7 @@ async def test_a_pack_handled_for_longer_than_a_lock_comes_to_its_end_and_only_o
         packed = PackedBroker(
             broker=namespace,
             rules=(PackingRule(match="*"),),
-            codec=Codec(encode=encode_message, decode=decode_message),
+            codec=MessageCodec(encode=encode_message, decode=decode_message),
             clock=lambda: datetime.now(UTC),
             new_id=lambda: str(uuid.UUID(int=random.getrandbits(128))),
         )

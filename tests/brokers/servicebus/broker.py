@@ -1,11 +1,11 @@
 """Parts of the tests of broker that other tests need, too."""
 
-from gateway.brokers.servicebus.peer import Tokens
+from gateway.brokers.servicebus.peer import EntityTokens
 from tests.harness.clocks import VirtualClock
 
 
-def tokens(clock=None) -> Tokens:
-    return Tokens(
+def tokens(clock=None) -> EntityTokens:
+    return EntityTokens(
         origin="http://east",
         key_name="sender",
         key="secret",

@@ -9,7 +9,7 @@ import trio
 
 from gateway.brokers.servicebus.broker import ServiceBusRestBroker, ServiceBusRestOptions
 from gateway.brokers.servicebus.peer import RestPeer
-from gateway.brokers.servicebus.receiver import LongPolls
+from gateway.brokers.servicebus.receiver import PollLimit
 from gateway.capabilities import Polls, send_accepted_by
 from gateway.config.kinds import BrokerDependencies, build
 from gateway.domain import backlog
@@ -29,7 +29,7 @@ from gateway.domain.message import Abandon, AcceptedBy, DeadLetter, Delivery, Me
 from gateway.domain.topics.topology import TopicInfo
 from gateway.listening.process.process import MOST_POLLS
 from gateway.listening.scaling.autoscaling import AutoscalingOptions
-from gateway.net.listeners import ListenerOptions
+from gateway.net.listeners import PortOptions
 from gateway.offering import required
 from gateway.wire.amqp.message import encoded_size
 from gateway.wire.http.messages import Headers, Request, Response
@@ -573,10 +573,10 @@ async def test_a_receive_has_room_for_its_largest_answer_and_for_no_other(
 def test_all_receives_and_requests_have_fewer_connections_than_a_gateway_accepts_of_one_address():
     usual = ServiceBusRestOptions()
     process = attrs.evolve(usual, max_polls=MOST_POLLS)
-    accepted = ListenerOptions().max_connections_per_peer
+    accepted = PortOptions().max_connections_per_peer
 
     def connections(options: ServiceBusRestOptions) -> int:
-        return LongPolls(options.max_polls).connections + options.max_connections
+        return PollLimit(options.max_polls).connections + options.max_connections
 
     assert connections(usual) < accepted
     assert AutoscalingOptions().max_processes * connections(process) < accepted

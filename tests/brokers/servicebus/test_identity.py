@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.brokers.servicebus.peer import RestPeer, Tokens
+from gateway.brokers.servicebus.peer import EntityTokens, RestPeer
 from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported, Unavailable
 from gateway.wire.http.messages import Headers, Response
 from tests.brokers.servicebus.served import real_date
@@ -14,7 +14,7 @@ async def asked(status: int, *headers: tuple[str, str]):
     async def answer(_request, _max_body=None):
         return Response(status=status, headers=Headers.of(headers))
 
-    tokens = Tokens(
+    tokens = EntityTokens(
         origin="http://localhost", key_name="k", key="key", lifetime=60.0, clock=real_date
     )
     return await RestPeer(ask=answer, tokens=tokens).identity()

@@ -24,22 +24,22 @@ from gateway.domain.errors import (
 from gateway.domain.health.abilities import (
     Abilities,
     Ability,
+    AbilityState,
     AbilityStatus,
-    Answer,
     Rights,
     remedy,
 )
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SEND, RECEIVE, MANAGE, REACH = Ability.SEND, Ability.RECEIVE, Ability.MANAGE, Ability.REACH
-YES, NO, UNKNOWN = Answer.YES, Answer.NO, Answer.UNKNOWN
+YES, NO, UNKNOWN = AbilityState.YES, AbilityState.NO, AbilityState.UNKNOWN
 
 
 def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def states(abilities: Abilities, seconds: float) -> dict[str, Answer]:
+def states(abilities: Abilities, seconds: float) -> dict[str, AbilityState]:
     """Return the states of the known abilities, by name."""
     told = abilities.tell(at(seconds)).items()
     return {name: one.state for name, one in told if one.state is not UNKNOWN}
@@ -105,7 +105,9 @@ def test_a_working_ability_says_so_and_that_the_namespace_is_reached_and_nothing
         (MessageTooLarge("said here"), {}),
     ],
 )
-def test_an_error_says_what_it_is_evidence_of(error: BrokerError, known: dict[str, Answer]) -> None:
+def test_an_error_says_what_it_is_evidence_of(
+    error: BrokerError, known: dict[str, AbilityState]
+) -> None:
     assert states(Abilities().failed(SEND, error, at(0)), 1) == known
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import attrs
 
 from gateway.domain.billing import Operation, UsageReport
-from gateway.domain.health.abilities import AbilityStatus, Answer
+from gateway.domain.health.abilities import AbilityState, AbilityStatus
 from gateway.domain.health.distribution import Distribution
 from gateway.domain.status.figures import merged
 from gateway.domain.status.pair import (
@@ -166,8 +166,8 @@ def test_a_namespace_is_idle_while_no_process_works() -> None:
 
 
 def test_the_newest_evidence_of_an_ability_counts() -> None:
-    old = AbilityStatus(state=Answer.NO, seen=NOW)
-    new = AbilityStatus(state=Answer.YES, seen=NOW + timedelta(seconds=1))
+    old = AbilityStatus(state=AbilityState.NO, seen=NOW)
+    new = AbilityStatus(state=AbilityState.YES, seen=NOW + timedelta(seconds=1))
     none = AbilityStatus()
 
     for order in ([old, new, none], [new, none, old], [none, old, new]):
@@ -185,7 +185,7 @@ def test_an_alarm_of_several_processes_is_one_with_the_newest_text() -> None:
 
 
 def test_of_an_ended_worker_only_the_counts_are_left() -> None:
-    was = status(sent=2, usable=3, reach=AbilityStatus(state=Answer.NO, seen=NOW))
+    was = status(sent=2, usable=3, reach=AbilityStatus(state=AbilityState.NO, seen=NOW))
     total = merged(status(sent=1), (), [was])
     pair, (space,) = pair_of(total), total.namespaces
 

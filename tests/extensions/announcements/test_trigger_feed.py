@@ -16,7 +16,7 @@ from gateway.extensions.announcements.trigger_feed import TriggerFeed
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.listening.triggers import Triggers
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.net.http.server import HttpServer
 from gateway.store.local.memory import MemoryBroker
 
@@ -103,7 +103,7 @@ async def feed(gateway: Gateway, nursery: trio.Nursery) -> Feed:
 
 def _feed(gateway: Gateway, feed: Feed, authorization: str | None) -> TriggerFeed:
     return TriggerFeed(
-        place=Place(host="127.0.0.1", port=gateway.port),
+        place=ServerAddress(host="127.0.0.1", port=gateway.port),
         authorization=lambda: authorization,
         queues=[ORDERS],
         triggers=feed.triggers,

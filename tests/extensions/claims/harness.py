@@ -15,7 +15,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.extensions.claims.broker import ClaimedBroker
-from gateway.extensions.claims.claim_check import ClaimCheck, Codec
+from gateway.extensions.claims.claim_check import ClaimCheck, MessageCodec
 from gateway.extensions.claims.options import ClaimOptions, PackingRule
 from gateway.extensions.claims.packing import PackedBroker
 from gateway.extensions.claims.receiver import ClaimDependencies
@@ -29,7 +29,7 @@ from tests.harness.faults import FaultyBroker
 
 ORDERS: Final = EntityPath("orders")
 LARGE: Final = b"a large body " * 1000
-CODEC: Final = Codec(encode=encode_message, decode=decode_message)
+CODEC: Final = MessageCodec(encode=encode_message, decode=decode_message)
 A_DAY: Final = 86400.0  # virtual seconds
 LONGEST_TEST: Final = 400 * A_DAY
 

@@ -26,7 +26,7 @@ from gateway.extensions.drill.command import code_of
 from gateway.extensions.drill.cut import Cut
 from gateway.extensions.drill.drills import Drills
 from gateway.extensions.drill.order import DrillAnswer, DrillFault, DrillOrder
-from gateway.extensions.drill.rehearsal import Load, Outcome, Rehearsal
+from gateway.extensions.drill.rehearsal import DrillOutcome, Load, Rehearsal
 from gateway.extensions.drill.section import DRILL
 from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
@@ -251,7 +251,7 @@ async def test_without_a_load_the_gateway_s_figures_are_left(
 ) -> None:
     outcome = await rehearsal(gateway, load=False).play()
 
-    assert outcome == Outcome(
+    assert outcome == DrillOutcome(
         seconds=outcome.seconds,
         sent=None,
         acknowledged=None,

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.app.failure import ExitCode
 from gateway.extensions.redrive.order import Group, Redriven, Survey
-from gateway.extensions.redrive.redriving import Outcome
+from gateway.extensions.redrive.redriving import RedriveOutcome
 
 SOME = (Group(reason="a", entity="orders", messages=2, moves=2),)
 
@@ -27,4 +27,4 @@ SOME = (Group(reason="a", entity="orders", messages=2, moves=2),)
 def test_all_some_none_and_not_now_are_told_apart(
     survey: Survey, redriven: Redriven | None, code: ExitCode
 ) -> None:
-    assert Outcome(through="here", survey=survey, redriven=redriven).code is code
+    assert RedriveOutcome(through="here", survey=survey, redriven=redriven).code is code

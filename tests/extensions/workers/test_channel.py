@@ -3,12 +3,12 @@
 import trio
 from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
-from gateway.extensions.workers.channel import Channel
+from gateway.extensions.workers.channel import WorkerChannel
 
 
 async def test_messages_arrive_whole_and_in_their_order(autojump_clock):
     ours, theirs = memory_stream_pair()
-    sender, reader = Channel(ours), Channel(theirs)
+    sender, reader = WorkerChannel(ours), WorkerChannel(theirs)
     for number in range(3):
         sender.put({"number": number, "text": "one\ntwo"})
     async with trio.open_nursery() as nursery:
@@ -32,7 +32,7 @@ async def test_changes_that_come_faster_than_they_are_read_become_one_message(au
         changed.clear()
         return news
 
-    sender, reader = Channel(ours, [collect]), Channel(theirs)
+    sender, reader = WorkerChannel(ours, [collect]), WorkerChannel(theirs)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sender.write)
         for number in range(100):
@@ -48,7 +48,7 @@ async def test_changes_that_come_faster_than_they_are_read_become_one_message(au
 
 async def test_the_end_of_the_other_side_is_told(autojump_clock):
     ours, theirs = memory_stream_pair()
-    reader, sender = Channel(ours), Channel(theirs)
+    reader, sender = WorkerChannel(ours), WorkerChannel(theirs)
     await theirs.send_all(b'{"whole": 1}\n{"cut": ')
     await theirs.aclose()
     sender.put({"lost": 1})
@@ -60,6 +60,6 @@ async def test_the_end_of_the_other_side_is_told(autojump_clock):
 
 async def test_the_last_message_is_written_where_nobody_writes(autojump_clock):
     ours, theirs = memory_stream_pair()
-    await Channel(ours).finish({"failed": "why"})
+    await WorkerChannel(ours).finish({"failed": "why"})
 
-    assert await Channel(theirs).read() == {"failed": "why"}
+    assert await WorkerChannel(theirs).read() == {"failed": "why"}

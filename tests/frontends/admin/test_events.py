@@ -16,7 +16,7 @@ from gateway.frontends.admin.events import BETWEEN, EventsFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.telemetry.recent_events import RecentEvents
-from gateway.telemetry.watch import Watch
+from gateway.telemetry.watch import GatewayWatch
 from gateway.wire.http.event_stream import COMMENT, EventParser, ServerEvent
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.sas import sign_sas
@@ -29,8 +29,8 @@ class Silent:
 
 
 @pytest.fixture
-async def watch() -> Watch:
-    return Watch(Silent(), wall_clock)
+async def watch() -> GatewayWatch:
+    return GatewayWatch(Silent(), wall_clock)
 
 
 async def never() -> Status:
@@ -67,13 +67,13 @@ def told(event: ServerEvent) -> str:
     return f"gap of {fields['missed']}" if event.name == "gap" else str(fields["text"])
 
 
-def happen(watch: Watch, *texts: str) -> None:
+def happen(watch: GatewayWatch, *texts: str) -> None:
     for text in texts:
         watch.report(Doubtful(text=text))
 
 
 async def test_past_events_come_in_their_order_with_the_fields_of_the_log(
-    watch: Watch, autojump_clock: MockClock
+    watch: GatewayWatch, autojump_clock: MockClock
 ) -> None:
     happen(watch, "one", "two")
     answer = await ask(watch.recent, "/events?follow=false")
@@ -90,7 +90,7 @@ async def test_past_events_come_in_their_order_with_the_fields_of_the_log(
 
 
 async def test_events_of_single_messages_arent_kept_and_repeated_ones_are_counted(
-    watch: Watch, autojump_clock: MockClock
+    watch: GatewayWatch, autojump_clock: MockClock
 ) -> None:
     queue = EntityPath("east/x-servicebus-transfer/0")
     watch.report(Syphoned(entity=EntityPath("orders"), queue=queue, messages=1))
@@ -103,7 +103,7 @@ async def test_events_of_single_messages_arent_kept_and_repeated_ones_are_counte
     assert names == [("syphon_failed", None), ("syphon_failed", 4), ("doubtful", None)]
 
 
-async def test_the_last_so_many_can_be_asked_for(watch: Watch) -> None:
+async def test_the_last_so_many_can_be_asked_for(watch: GatewayWatch) -> None:
     happen(watch, "one", "two", "three")
 
     assert await read(watch.recent, "/events?follow=false&recent=2") == "two\nthree"
@@ -111,7 +111,7 @@ async def test_the_last_so_many_can_be_asked_for(watch: Watch) -> None:
     assert await read(watch.recent, "/events?follow=false&recent=99") == "one\ntwo\nthree"
 
 
-async def test_a_stream_is_resumed_after_the_last_event(watch: Watch) -> None:
+async def test_a_stream_is_resumed_after_the_last_event(watch: GatewayWatch) -> None:
     happen(watch, "one", "two", "three")
 
     assert await read(watch.recent, last=f"{watch.recent.run}-1") == "two\nthree"
@@ -129,14 +129,14 @@ async def test_a_reader_that_comes_back_too_late_is_told_how_many_are_missing() 
 
 @pytest.mark.parametrize("last", ["abc-1", "-", "x", "0-0", "{run}-x", "{run}-99", "{run}-1-1"])
 async def test_a_position_in_another_process_is_a_gap_of_unknown_size(
-    watch: Watch, last: str
+    watch: GatewayWatch, last: str
 ) -> None:
     happen(watch, "one")
 
     assert await read(watch.recent, last=last.format(run=watch.recent.run)) == "gap of None\none"
 
 
-async def test_a_position_of_too_many_digits_is_unknown(watch: Watch) -> None:
+async def test_a_position_of_too_many_digits_is_unknown(watch: GatewayWatch) -> None:
     happen(watch, "a")
     last = f"{watch.recent.run}-{'0' * 18}{'9' * 5000}"
 
@@ -148,7 +148,7 @@ async def next_of(parts: AsyncGenerator[bytes, None]) -> bytes:
 
 
 async def test_each_event_comes_as_it_happens_and_silence_is_kept_alive(
-    watch: Watch, autojump_clock: MockClock
+    watch: GatewayWatch, autojump_clock: MockClock
 ) -> None:
     answer = await ask(watch.recent, "/events")
     assert answer.parts is not None
@@ -166,7 +166,7 @@ async def test_each_event_comes_as_it_happens_and_silence_is_kept_alive(
 
 
 async def test_the_first_event_comes_at_once_and_those_soon_after_it_together(
-    watch: Watch, autojump_clock: MockClock
+    watch: GatewayWatch, autojump_clock: MockClock
 ) -> None:
     answer = await ask(watch.recent, "/events")
     assert answer.parts is not None
@@ -185,7 +185,9 @@ async def test_the_first_event_comes_at_once_and_those_soon_after_it_together(
     assert (at_once, together) == (0.0, pytest.approx(BETWEEN))
 
 
-async def test_kept_events_come_without_pauses(watch: Watch, autojump_clock: MockClock) -> None:
+async def test_kept_events_come_without_pauses(
+    watch: GatewayWatch, autojump_clock: MockClock
+) -> None:
     happen(watch, *map(str, range(350)))
     answer = await ask(watch.recent, "/events")
     assert answer.parts is not None
@@ -198,7 +200,7 @@ async def test_kept_events_come_without_pauses(watch: Watch, autojump_clock: Moc
     assert trio.current_time() == began
 
 
-async def test_an_event_is_written_as_json_once_for_all_readers(watch: Watch) -> None:
+async def test_an_event_is_written_as_json_once_for_all_readers(watch: GatewayWatch) -> None:
     await trio.lowlevel.checkpoint()
     happen(watch, "one")
     [(_, _, first)], [(_, _, again)] = (watch.recent.after(0, 9) for _ in range(2))
@@ -206,7 +208,7 @@ async def test_an_event_is_written_as_json_once_for_all_readers(watch: Watch) ->
     assert first is again
 
 
-async def _later(watch: Watch) -> None:
+async def _later(watch: GatewayWatch) -> None:
     await trio.sleep(1)
     happen(watch, "new")
 
@@ -228,7 +230,7 @@ async def test_a_slow_reader_costs_no_memory_and_learns_what_it_missed() -> None
 
 
 async def test_a_reader_that_has_lost_its_right_gets_no_more_events(
-    watch: Watch, autojump_clock: MockClock
+    watch: GatewayWatch, autojump_clock: MockClock
 ) -> None:
     frontend = frontend_of(watch.recent, open_to_all=False)
     token = sign_sas("http://localhost/", "Listen", KEY, int(wall_clock().timestamp()) + 60)
@@ -252,11 +254,11 @@ async def test_a_reader_that_has_lost_its_right_gets_no_more_events(
 
 
 @pytest.mark.parametrize("query", ["recent=x", "recent=-1", "follow=yes"])
-async def test_a_wrong_query_is_refused(watch: Watch, query: str) -> None:
+async def test_a_wrong_query_is_refused(watch: GatewayWatch, query: str) -> None:
     assert (await ask(watch.recent, f"/events?{query}")).status == 400
 
 
-async def test_events_are_told_to_none_but_who_may_read_the_status(watch: Watch) -> None:
+async def test_events_are_told_to_none_but_who_may_read_the_status(watch: GatewayWatch) -> None:
     frontend = frontend_of(watch.recent, open_to_all=False)
 
     answer = await frontend.handle(Request(method="GET", target="/events"))

@@ -13,7 +13,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
-from gateway.domain.access import Access, AccessPolicy, Claim
+from gateway.domain.access import Access, AccessPolicy, TokenClaim
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
@@ -276,7 +276,7 @@ async def test_a_silent_stream_looks_at_the_right_to_one_queue_at_a_time(
     asked: list[str] = []
     check = Authorizer.check
 
-    def note(self: Authorizer, claim: Claim, access: Access) -> None:
+    def note(self: Authorizer, claim: TokenClaim, access: Access) -> None:
         asked.append(access.path)
         check(self, claim, access)
 

@@ -11,7 +11,7 @@ from gateway.domain.message import Complete, Message, MessageState, ReceiveMode
 from gateway.domain.topics.filters import DEFAULT_RULE, Rule
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.exchange import Request, build_request
+from gateway.wire.amqp.exchange import NodeRequest, build_request
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.identity import identity_of
 from gateway.wire.amqp.management.identity import request as identity_request
@@ -540,7 +540,7 @@ async def test_the_namespace_tells_who_it_is(house, sdk, autojump_clock):
 
 
 async def test_the_namespace_itself_has_no_other_management_on_amqp(sdk, autojump_clock):
-    reply = await reply_at(sdk, "$management", Request(operation="x", id="7", reply_to="here"))
+    reply = await reply_at(sdk, "$management", NodeRequest(operation="x", id="7", reply_to="here"))
 
     assert reply.condition == "amqp:not-implemented"
     assert "use HTTP" in reply.description

@@ -8,11 +8,11 @@ import attrs
 import pytest
 import trio
 
-from gateway.domain.access import Access, AccessPolicy, Claim, Right, audience_of
+from gateway.domain.access import Access, AccessPolicy, Right, TokenClaim, audience_of
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.message import Message
-from gateway.frontends.amqp.tokens import Tokens
+from gateway.frontends.amqp.tokens import ConnectionTokens
 from gateway.frontends.auth import Authorizer
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import Credentials
@@ -153,13 +153,13 @@ async def test_tokens_that_have_expired_make_room(house, autojump_clock):
 
 def test_the_first_to_expire_is_found_by_its_own_skew():
     now = datetime(2026, 11, 21, tzinfo=UTC)
-    tokens = Tokens(Authorizer([SENDER], wall_clock=lambda: now, loopback=True), 10)
+    tokens = ConnectionTokens(Authorizer([SENDER], wall_clock=lambda: now, loopback=True), 10)
 
-    def claim(name: str, left: int, skew: int) -> Claim:
+    def claim(name: str, left: int, skew: int) -> TokenClaim:
         expires = int(now.timestamp()) + left
         resource = "amqp://any/"
         skewed = timedelta(seconds=skew)
-        return Claim(key_name=name, resource=resource, expires=expires, skew=skewed)
+        return TokenClaim(key_name=name, resource=resource, expires=expires, skew=skewed)
 
     assert tokens.seconds_left() == math.inf
     tokens.add_claim(claim("signature", 60, SKEW))
@@ -175,7 +175,7 @@ class Counting(Authorizer):
 
     asked = 0
 
-    def check(self, claim: Claim, access: Access) -> None:
+    def check(self, claim: TokenClaim, access: Access) -> None:
         self.asked += 1
         super().check(claim, access)
 
@@ -183,7 +183,7 @@ class Counting(Authorizer):
 async def test_a_right_is_found_without_a_look_at_all_tokens():
     now = datetime(2026, 11, 21, tzinfo=UTC)
     authorizer = Counting([SENDER], wall_clock=lambda: now, loopback=True)
-    tokens = Tokens(authorizer, 1000)
+    tokens = ConnectionTokens(authorizer, 1000)
     for number in range(1000):
         uri = f"sb://localhost/orders{number}"
         await tokens.add(sign_sas(uri, SENDER.name, KEY, int(now.timestamp()) + 60), uri)
@@ -299,12 +299,12 @@ async def test_a_token_for_management_alone_opens_management_alone(stranger, aut
 
 
 def test_tokens_take_no_more_memory_than_their_resources():
-    tokens = Tokens(Authorizer([SENDER], wall_clock=wall_clock, loopback=True), 1000)
+    tokens = ConnectionTokens(Authorizer([SENDER], wall_clock=wall_clock, loopback=True), 1000)
     resources = [f"sb://localhost/{number}/" + "aa/" * 2000 for number in range(600)]
     tracemalloc.start()
     try:
         for resource in resources:
-            tokens.add_claim(Claim(key_name="Send", resource=resource, expires=2**40))
+            tokens.add_claim(TokenClaim(key_name="Send", resource=resource, expires=2**40))
         audience_of.cache_clear()  # which all connections share
         taken, _ = tracemalloc.get_traced_memory()
     finally:

@@ -8,7 +8,6 @@ from trio.testing import MockClock
 from gateway.domain.errors import Unavailable
 from gateway.domain.message import Abandon, AcceptedBy, Complete, DeadLetter, Message, ReceiveMode
 from gateway.wire.servicebus.operations import (
-    Accepted,
     Delivered,
     Form,
     PeekMessages,
@@ -16,6 +15,7 @@ from gateway.wire.servicebus.operations import (
     ReceiveMessages,
     Renewed,
     RenewLock,
+    SendAccepted,
     SendMessages,
     SettleMessage,
 )
@@ -30,7 +30,7 @@ async def test_encoded_messages_keep_what_rest_has_no_words_for(
     accepted = await client.do(SendMessages(entity=ORDERS, messages=(message,), form=Form.AMQP))
     delivered = await client.do(ReceiveMessages(entity=ORDERS, timeout=0, limit=10))
 
-    assert accepted == Accepted(accepted_by=AcceptedBy.PRIMARY)
+    assert accepted == SendAccepted(accepted_by=AcceptedBy.PRIMARY)
     assert isinstance(delivered, Delivered)
     assert [d.message.properties for d in delivered.deliveries] == [message.properties]
 

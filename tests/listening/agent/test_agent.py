@@ -11,7 +11,7 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime, Silence
 from gateway.config.file import Loaded, parse
-from gateway.listening.agent.agent import Wanted, run_agent
+from gateway.listening.agent.agent import AgentOptions, run_agent
 from gateway.listening.agent.worker_process import start_listener
 
 HERE = '[namespaces.here]\nurl = "memory:"\n'
@@ -40,7 +40,7 @@ async def test_a_configuration_that_can_never_work_is_refused_at_once(
     text: str, reason: str
 ) -> None:
     with pytest.raises(Failure) as caught:
-        await run_agent(read(text), Runtime(), Wanted())
+        await run_agent(read(text), Runtime(), AgentOptions())
 
     assert str(caught.value).startswith(reason)
     assert caught.value.code is ExitCode.WRONG

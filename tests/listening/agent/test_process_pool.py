@@ -24,7 +24,7 @@ from gateway.domain.events.agents import (
     ProcessStarted,
 )
 from gateway.domain.events.gateway import Event
-from gateway.listening.agent.process_pool import CUT_SECONDS, RED_CRASHES, ProcessPool, Work
+from gateway.listening.agent.process_pool import CUT_SECONDS, RED_CRASHES, ListenerLoad, ProcessPool
 from gateway.listening.agent.restart_policy import STEADY_SECONDS
 from gateway.listening.scaling.autoscaling import Autoscaler, AutoscalingOptions, Workload
 from gateway.wire.pairgate.listener_report import Report
@@ -127,12 +127,12 @@ class Harness:
     def report(self, event: Event) -> None:
         self.events.append(event)
 
-    async def _look(self) -> Work:
+    async def _look(self) -> ListenerLoad:
         await trio.lowlevel.checkpoint()
         self.looks.append(trio.current_time())
         if self.is_away:
             raise Unavailable("nobody answers")
-        return Work(depth=self.depth, oldest_age=self.age)
+        return ListenerLoad(depth=self.depth, oldest_age=self.age)
 
     async def _start(self) -> FakeProcess:
         await trio.lowlevel.checkpoint()

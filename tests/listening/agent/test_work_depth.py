@@ -20,12 +20,12 @@ from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable
 from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer
-from gateway.listening.agent.process_pool import Work
+from gateway.listening.agent.process_pool import ListenerLoad
 from gateway.listening.agent.work_depth import ProcessorLoad, ScaleReader, WorkWatch
 from gateway.net.http.server import HttpServer
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.http.messages import Request, Response
-from gateway.wire.pairgate.scale import Figures
+from gateway.wire.pairgate.scale import EntityFigures
 from tests.pairing.harness import Events
 
 URGENT, BULK = EntityPath("urgent"), EntityPath("bulk")
@@ -89,7 +89,7 @@ async def test_the_work_of_several_queues_is_all_they_have_and_the_oldest_of_it(
 
     work = await reader_of(config_for(port)).look([URGENT, BULK])
 
-    assert work == Work(depth=3, oldest_age=30.0)
+    assert work == ListenerLoad(depth=3, oldest_age=30.0)
 
 
 async def test_a_queue_that_gives_nothing_has_no_work(broker: MemoryBroker, port: int) -> None:
@@ -98,7 +98,7 @@ async def test_a_queue_that_gives_nothing_has_no_work(broker: MemoryBroker, port
 
     work = await reader_of(config_for(port)).look([URGENT])
 
-    assert work == Work(depth=0, oldest_age=0.0)
+    assert work == ListenerLoad(depth=0, oldest_age=0.0)
 
 
 async def test_a_wrong_key_is_an_error_and_not_an_empty_queue(port: int) -> None:
@@ -116,7 +116,7 @@ async def test_a_missing_queue_among_others_is_empty(broker: MemoryBroker, port:
 
     work = await reader_of(config_for(port)).look([BULK, EntityPath("nowhere")])
 
-    assert work == Work(depth=1, oldest_age=30.0)
+    assert work == ListenerLoad(depth=1, oldest_age=30.0)
 
 
 async def test_a_thousand_queues_are_asked_about_at_once(broker: MemoryBroker, port: int) -> None:
@@ -129,7 +129,7 @@ async def test_a_thousand_queues_are_asked_about_at_once(broker: MemoryBroker, p
     with trio.fail_after(60):
         work = await reader_of(config_for(port)).look(queues)
 
-    assert work == Work(depth=3, oldest_age=30.0)
+    assert work == ListenerLoad(depth=3, oldest_age=30.0)
     assert broker.meter.usage().total - before < 40  # lists, and a look at the one with messages
 
 
@@ -146,7 +146,7 @@ async def test_a_gateway_that_knows_single_queues_only_is_asked_about_each(
 
     work = await reader_of(config_for(port)).look([URGENT, BULK])
 
-    assert work == Work(depth=1, oldest_age=30.0)
+    assert work == ListenerLoad(depth=1, oldest_age=30.0)
 
 
 @attrs.define(eq=False)
@@ -157,11 +157,11 @@ class Told:
     asked: list[list[str]] = attrs.field(factory=list)
     meanwhile: Callable[[], None] = lambda: None  # happens during a question
 
-    async def figures(self, queues: Sequence[EntityPath]) -> Sequence[Figures]:
+    async def figures(self, queues: Sequence[EntityPath]) -> Sequence[EntityFigures]:
         await trio.lowlevel.checkpoint()
         self.asked.append([queue.name for queue in queues])
         found = [
-            Figures(
+            EntityFigures(
                 entity=queue.name, status="Active", depth=self.depths.get(queue.key, 0), age=0.0
             )
             for queue in queues
@@ -188,7 +188,7 @@ async def test_only_queues_with_messages_are_asked_about_at_each_look(
     assert told.asked[0] == ["urgent", "bulk"]
     assert told.asked[1:12] == [["urgent"]] * 11
     assert told.asked[12] == ["urgent", "bulk"]  # a minute later
-    assert works == [Work(depth=2, oldest_age=0.0)] * 13
+    assert works == [ListenerLoad(depth=2, oldest_age=0.0)] * 13
 
 
 async def test_an_announced_queue_is_asked_about_at_the_next_look(
@@ -202,7 +202,7 @@ async def test_an_announced_queue_is_asked_about_at_the_next_look(
     told.depths["bulk"] = 7
     watch.announce(BULK)
 
-    assert await watch.look() == Work(depth=7, oldest_age=0.0)
+    assert await watch.look() == ListenerLoad(depth=7, oldest_age=0.0)
     assert told.asked == [["urgent", "bulk"], ["bulk"]]
 
 
@@ -216,7 +216,7 @@ async def test_a_queue_with_messages_counts_though_further_ones_are_announced_at
 
     works = [await watch.look() for _ in range(3)]
 
-    assert works == [Work(depth=93, oldest_age=0.0)] * 3
+    assert works == [ListenerLoad(depth=93, oldest_age=0.0)] * 3
 
 
 @pytest.mark.parametrize("told_again", [False, True])

@@ -11,9 +11,11 @@ from gateway.brokers.servicebus.broker import ServiceBusRestOptions
 from gateway.config.file import parse
 from gateway.listening.options import ListenerOptions
 from gateway.listening.process.handlers import HandlerChoice
-from gateway.listening.process.process import MOST_POLLS, Wanted, find_gateway
+from gateway.listening.process.process import MOST_POLLS, ProcessOptions, find_gateway
 
-WANTED = Wanted(queues="orders", handler=HandlerChoice(command="true"), options=ListenerOptions())
+WANTED = ProcessOptions(
+    queues="orders", handler=HandlerChoice(command="true"), options=ListenerOptions()
+)
 
 
 async def test_a_process_with_many_queues_leaves_connections_of_its_gateway_to_others() -> None:

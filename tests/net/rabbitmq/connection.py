@@ -9,15 +9,17 @@ from trio.testing import memory_stream_pair
 
 from gateway.brokers.rabbitmq.sender import RabbitmqSender
 from gateway.domain.backoff import Backoff
-from gateway.net.dialing import Place
+from gateway.net.dialing import ServerAddress
 from gateway.net.rabbitmq.channel import Channel
-from gateway.net.rabbitmq.connection import RabbitmqConnection, Target
+from gateway.net.rabbitmq.connection import BrokerLogin, RabbitmqConnection
 from gateway.net.reconnecting import Failures, Reconnecting
 from gateway.wire.rabbitmq.frames import Login, method_frame
 from tests.harness.clocks import VirtualClock
 
 LOGIN = Login(user="guest", password="guest", vhost="/", heartbeat=5)
-TARGET = Target(place=Place(host="rabbit", port=5672), login=LOGIN, connect_timeout=5.0)
+TARGET = BrokerLogin(
+    place=ServerAddress(host="rabbit", port=5672), login=LOGIN, connect_timeout=5.0
+)
 
 
 def greeting(channels: int = 100, max_frame: int = 131_072) -> bytes:

@@ -26,7 +26,7 @@ from gateway.domain.failover import State
 from gateway.domain.message import DEAD_LETTER_REASON, Message
 from gateway.pairing.syphon import drain as module
 from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo
-from gateway.pairing.syphon.batch_window import MAX_BATCHES, Batch, BatchWindow
+from gateway.pairing.syphon.batch_window import MAX_BATCHES, BatchWindow, ReceivedBatch
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyReceiver, Hang, Operation, Refuse, busy
 from tests.pairing.harness import (
@@ -716,7 +716,7 @@ async def test_a_dead_letter_and_a_message_that_the_primary_has_count_as_moved(h
         copy = opened(drain, delivery).copy
         for event in (CopyEvent.DELIVERED, CopyEvent.HANDED_OVER, CopyEvent.ACCEPTED):
             drain.at.copies.note(event, (copy,))
-    batch = Batch(deliveries=6, weight=0, began=trio.current_time())
+    batch = ReceivedBatch(deliveries=6, weight=0, began=trio.current_time())
 
     groups = await drain._open_all(deliveries, batch, harness.make_mover(drain, receiver))
 

@@ -9,7 +9,7 @@ import trio
 
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
-from gateway.domain.copies import Step
+from gateway.domain.copies import CopyStep
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope_fields import RESERVED
 from gateway.domain.errors import (
@@ -855,7 +855,7 @@ async def test_a_moved_dead_lettered_or_suspended_message_is_claimed_no_more(har
         await mover.move(ORDERS, [backlog_messages])
         later = mover.claim(attrs.evolve(backlog_messages))
 
-    assert (first, twice, later) == (Step.MOVE, Step.KEEP, Step.MOVE)
+    assert (first, twice, later) == (CopyStep.MOVE, CopyStep.KEEP, CopyStep.MOVE)
 
 
 @pytest.mark.parametrize("ahead", [-7200.0, 0.0, 7200.0])

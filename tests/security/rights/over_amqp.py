@@ -15,7 +15,7 @@ from gateway.domain.message import Message
 from gateway.domain.topics.filters import Rule
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.exchange import Reply, Request, build_request, parse_reply
+from gateway.wire.amqp.exchange import NodeRequest, Reply, build_request, parse_reply
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.identity import request as identity_request
 from gateway.wire.amqp.management.requests import request_of
@@ -188,7 +188,7 @@ async def _attach(sdk: LinkedSdk, *, we_send: bool, address: str, **fields: Any)
     return link
 
 
-async def _ask(sdk: LinkedSdk, address: str, request: Request) -> Reply:
+async def _ask(sdk: LinkedSdk, address: str, request: NodeRequest) -> Reply:
     if address not in sdk.links:
         replies = await _attach(
             sdk, we_send=False, address=address, target=amqp.Terminus(address=address)

@@ -22,7 +22,7 @@ from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Abandon, Complete, ReceiveMode
 from gateway.store.embedded.committer import Committer
-from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.namespace import Namespace
 from gateway.store.engine.records import Incoming, State
 from gateway.store.local.step import Step
@@ -44,8 +44,8 @@ class Gateway:
         self.committer.run([step])
         return step.result()
 
-    def take(self, path: EntityPath, state: State = State.ACTIVE) -> Taken | None:
-        def work(space: Namespace, now: Now) -> list[Taken]:
+    def take(self, path: EntityPath, state: State = State.ACTIVE) -> TakenRow | None:
+        def work(space: Namespace, now: Now) -> list[TakenRow]:
             return space.find(path).take(state, 1, ReceiveMode.PEEK_LOCK, now)
 
         return next(iter(self.run(path, work)), None)

@@ -21,7 +21,7 @@ from gateway.domain.topics.topology import SubscriptionProperties, TopicProperti
 from gateway.store.embedded.committer import Committer
 from gateway.store.embedded.files import StoreError
 from gateway.store.embedded.store import Store
-from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.entity_store import StoredEntity
 from gateway.store.engine.namespace import Namespace
 from gateway.store.engine.records import Incoming, Row, State
@@ -226,15 +226,15 @@ def _receive(owner: Owner, deferred: Sequence[int]) -> Iterator[tuple[str, bytes
                 yield path.key, taken.row.content
 
 
-def _take_deferred(number: int, space: Namespace, now: Now) -> list[Taken]:
+def _take_deferred(number: int, space: Namespace, now: Now) -> list[TakenRow]:
     return space.find(PLAIN).take_deferred([number], ReceiveMode.PEEK_LOCK, now)
 
 
-def _take_all(path: EntityPath, state: State, space: Namespace, now: Now) -> list[Taken]:
+def _take_all(path: EntityPath, state: State, space: Namespace, now: Now) -> list[TakenRow]:
     queue = space.find(path)
     if path is not SESSIONS or state is not State.ACTIVE:
         return queue.take(state, 10**4, ReceiveMode.PEEK_LOCK, LATER)
-    found: list[Taken] = []
+    found: list[TakenRow] = []
     while (accepted := queue.sessions.accept(None, LATER)) is not None:
         holder = accepted.holder
         found += queue.sessions.take(holder, 10**4, ReceiveMode.PEEK_LOCK, LATER)

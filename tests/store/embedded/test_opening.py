@@ -13,14 +13,14 @@ from gateway.store.embedded import opening, schema
 from gateway.store.embedded.broker import EmbeddedBroker
 from gateway.store.embedded.copying import back_up
 from gateway.store.embedded.files import Disk, StoreDamaged, StoreError
-from gateway.store.embedded.opening import Opened, open_store
+from gateway.store.embedded.opening import OpenStore, open_store
 from gateway.store.local.hooks import LocalHooks
 from tests.harness.links import give_link, needs_root
 from tests.store.embedded.crashes import GOOD_DISK, break_index, content, send_and_die
 from tests.store.embedded.stores import ORDERS, Events, embedded, numbered, real_date, stored_ids
 
 
-def open_and_close(path: Path, disk: Disk = GOOD_DISK, **limits: int) -> Opened:
+def open_and_close(path: Path, disk: Disk = GOOD_DISK, **limits: int) -> OpenStore:
     found = open_store(path, lambda: 7, disk, **limits)
     found.connection.close()
     found.mark.close()

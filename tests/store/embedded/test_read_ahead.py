@@ -5,7 +5,7 @@ import attrs
 import pytest
 
 from gateway.store.embedded import schema
-from gateway.store.embedded.changes import Changes, ReadAhead
+from gateway.store.embedded.changes import ReadAhead, StoreChanges
 from gateway.store.embedded.rows import DeliveryCounts, SqliteRows
 from gateway.store.engine.records import Row, State
 
@@ -133,7 +133,7 @@ def test_each_change_of_a_row_that_was_read_ahead_is_seen(
     schema.create(tmp_path / "a.db", 1)
     connection = schema.connect(tmp_path / "a.db")
     connection.execute("BEGIN")
-    rows = SqliteRows(connection, 1, Changes(connection), DeliveryCounts())
+    rows = SqliteRows(connection, 1, StoreChanges(connection), DeliveryCounts())
     rows.add([row(number, 0) for number in range(1, 30)])
     for number in range(19):
         assert [each.sequence for each in rows.after(State.ACTIVE, number, 1)] == [number + 1]
@@ -152,7 +152,7 @@ def test_nothing_is_read_ahead_across_transactions(tmp_path: Path):
     schema.create(tmp_path / "a.db", 1)
     connection = schema.connect(tmp_path / "a.db")
     connection.execute("BEGIN")
-    changes = Changes(connection)
+    changes = StoreChanges(connection)
     rows = SqliteRows(connection, 1, changes, DeliveryCounts())
     rows.add([row(number, 0) for number in range(1, 30)])
     for number in range(19):

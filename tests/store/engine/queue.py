@@ -11,7 +11,7 @@ from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import ReceiveMode
 from gateway.store.engine.content_needs import Packing
-from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.queue import Queue, QueueDependencies
 from gateway.store.engine.queue_content import Entity
 from gateway.store.engine.records import Incoming, Row, SessionRecord, State, Storage, Total
@@ -220,11 +220,11 @@ def send(queue: Queue, *content: object, now: Now | None = None) -> None:
     queue.send([message(content) for content in content], now or at(1))
 
 
-def take(queue: Queue, now: Now, limit: int = 10, state: State = State.ACTIVE) -> list[Taken]:
+def take(queue: Queue, now: Now, limit: int = 10, state: State = State.ACTIVE) -> list[TakenRow]:
     return queue.take(state, limit, PEEK_LOCK, now)
 
 
-def content(taken: Sequence[Taken]) -> list[Any]:
+def content(taken: Sequence[TakenRow]) -> list[Any]:
     return [each.row.content for each in taken]
 
 

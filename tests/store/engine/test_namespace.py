@@ -17,7 +17,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import DeadLetter, ReceiveMode
 from gateway.domain.topics.filters import FalseFilter, Rule, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
-from gateway.store.engine.deliveries import Report
+from gateway.store.engine.deliveries import StepReport
 from gateway.store.engine.namespace import Namespace
 from gateway.store.engine.records import State
 from gateway.store.engine.topics import MAX_SQL_RULES, MAX_SUBSCRIPTIONS, Topics
@@ -37,7 +37,7 @@ from tests.store.engine.namespace import (
 ORDERS = EntityPath("orders")
 
 
-def told(space: Namespace, path: EntityPath, seconds: float) -> Report:
+def told(space: Namespace, path: EntityPath, seconds: float) -> StepReport:
     """Return the report after a step on `path`."""
     space.concern(path)
     return space.report(at(seconds))

@@ -12,7 +12,7 @@ from gateway.store.engine.queue_checks import (
     check_properties,
     check_update,
 )
-from gateway.store.engine.records import Place, State
+from gateway.store.engine.records import MessageNumbers, State
 from tests.store.engine.queue import at, message
 
 ORDERS = EntityPath("orders")
@@ -68,7 +68,7 @@ def test_an_update_makes_as_much_sense_as_a_new_entity() -> None:
     ("due", "state"), [(4, State.ACTIVE), (5, State.ACTIVE), (6, State.SCHEDULED)]
 )
 def test_a_message_scheduled_for_now_or_before_is_there_at_once(due: int, state: State) -> None:
-    row = accept(message("a", due=due), Place(1, 1), QueueProperties(), at(5))
+    row = accept(message("a", due=due), MessageNumbers(1, 1), QueueProperties(), at(5))
 
     assert row.state is state
     assert row.due == (None if state is State.ACTIVE else 6_000_000)

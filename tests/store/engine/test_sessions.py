@@ -20,7 +20,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Complete, Defer, ReceiveMode
 from gateway.store.engine.queue import Queue
 from gateway.store.engine.records import STATE_OVERHEAD, SessionRecord, State
-from gateway.store.engine.session_rules import Accepted
+from gateway.store.engine.session_rules import AcceptedSession
 from gateway.store.engine.sessions import MAX_SESSION_STATE
 from tests.harness.retained import entries
 from tests.store.engine.queue import at, content, message, naive_storage, queue_on
@@ -39,13 +39,13 @@ def send(queue: Queue, session: str, *bodies: str, life: float | None = None) ->
     queue.send(sent, at(1))
 
 
-def accept(queue: Queue, session: str | None = None, now: Now | None = None) -> Accepted:
+def accept(queue: Queue, session: str | None = None, now: Now | None = None) -> AcceptedSession:
     accepted = queue.sessions.accept(session, now or at(1))
     assert accepted is not None
     return accepted
 
 
-def take(queue: Queue, held: Accepted, now: Now | None = None, limit: int = 10) -> list[str]:
+def take(queue: Queue, held: AcceptedSession, now: Now | None = None, limit: int = 10) -> list[str]:
     return content(queue.sessions.take(held.holder, limit, PEEK_LOCK, now or at(1)))
 
 

@@ -3,7 +3,12 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.domain.message import Delivery, Message, ValueBody
-from gateway.wire.http.cloud_events import Answer, Verdict, build_request, parse_answer
+from gateway.wire.http.cloud_events import (
+    HandlerAnswer,
+    HandlerVerdict,
+    build_request,
+    parse_answer,
+)
 from gateway.wire.http.messages import Headers, Request, Response
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -14,7 +19,7 @@ def request_of(message: Message, account: str = "", **fields: object) -> Request
     return build_request(delivery, queue="orders", account=account, target="/work?a=b")
 
 
-def answer_of(status: int, **headers: str) -> Answer:
+def answer_of(status: int, **headers: str) -> HandlerAnswer:
     fields = {name.replace("_", "-"): value for name, value in headers.items()}
     return parse_answer(Response(status=status, headers=Headers.of(fields)), NOW)
 
@@ -62,22 +67,22 @@ def test_a_text_is_its_bytes() -> None:
 @pytest.mark.parametrize(
     ("status", "verdict"),
     [
-        (200, Verdict.DONE),
-        (204, Verdict.DONE),
-        (304, Verdict.DOWN),
-        (400, Verdict.POISON),
-        (401, Verdict.DOWN),
-        (404, Verdict.POISON),
-        (408, Verdict.DOWN),
-        (429, Verdict.DOWN),
-        (500, Verdict.FAILED),
-        (502, Verdict.DOWN),
-        (503, Verdict.DOWN),
-        (504, Verdict.DOWN),
-        (599, Verdict.FAILED),
+        (200, HandlerVerdict.DONE),
+        (204, HandlerVerdict.DONE),
+        (304, HandlerVerdict.DOWN),
+        (400, HandlerVerdict.POISON),
+        (401, HandlerVerdict.DOWN),
+        (404, HandlerVerdict.POISON),
+        (408, HandlerVerdict.DOWN),
+        (429, HandlerVerdict.DOWN),
+        (500, HandlerVerdict.FAILED),
+        (502, HandlerVerdict.DOWN),
+        (503, HandlerVerdict.DOWN),
+        (504, HandlerVerdict.DOWN),
+        (599, HandlerVerdict.FAILED),
     ],
 )
-def test_a_status_says_what_becomes_of_the_message(status: int, verdict: Verdict) -> None:
+def test_a_status_says_what_becomes_of_the_message(status: int, verdict: HandlerVerdict) -> None:
     assert answer_of(status).verdict is verdict
 
 
@@ -94,4 +99,6 @@ def test_a_status_says_what_becomes_of_the_message(status: int, verdict: Verdict
     ],
 )
 def test_the_pause_is_what_the_endpoint_asks_for(text: str, seconds: float | None) -> None:
-    assert answer_of(503, Retry_After=text) == Answer(verdict=Verdict.DOWN, retry_after=seconds)
+    assert answer_of(503, Retry_After=text) == HandlerAnswer(
+        verdict=HandlerVerdict.DOWN, retry_after=seconds
+    )

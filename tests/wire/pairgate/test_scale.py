@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.errors import InvalidRequest
-from gateway.wire.pairgate.scale import Figures, build_figures, parse_figures
+from gateway.wire.pairgate.scale import EntityFigures, build_figures, parse_figures
 
 figures = st.builds(
-    Figures,
+    EntityFigures,
     entity=st.text(min_size=1, max_size=50),
     status=st.sampled_from(["Active", "Disabled"]),
     depth=st.none() | st.integers(0, 2**63),
@@ -19,12 +19,12 @@ figures = st.builds(
 
 
 @given(figures)
-def test_a_built_answer_is_read_again(each: Figures) -> None:
+def test_a_built_answer_is_read_again(each: EntityFigures) -> None:
     assert parse_figures(json.dumps(build_figures(each)).encode()) == each
 
 
 def test_a_figure_that_nobody_can_tell_is_missing() -> None:
-    told = build_figures(Figures(entity="orders", status="Active", depth=None, age=None))
+    told = build_figures(EntityFigures(entity="orders", status="Active", depth=None, age=None))
 
     assert told == {"entity": "orders", "status": "Active"}
 
@@ -32,7 +32,7 @@ def test_a_figure_that_nobody_can_tell_is_missing() -> None:
 def test_fields_that_are_not_known_are_passed_over() -> None:
     read = parse_figures(b'{"entity": "orders", "status": "Active", "depth": 1, "new": 2}')
 
-    assert read == Figures(entity="orders", status="Active", depth=1, age=None)
+    assert read == EntityFigures(entity="orders", status="Active", depth=1, age=None)
 
 
 @pytest.mark.parametrize(

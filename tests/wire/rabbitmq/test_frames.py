@@ -24,13 +24,13 @@ from gateway.wire.rabbitmq.content import write_content_header
 from gateway.wire.rabbitmq.errors import error_after_hand_over, error_of, refusal_of_connection
 from gateway.wire.rabbitmq.frames import (
     Blocked,
-    ConnectionClosed,
+    BrokerClosed,
     ContentArrived,
     Conversation,
     Event,
+    HandshakeDone,
     Login,
     MethodArrived,
-    Opened,
     ProtocolError,
     Unblocked,
     content_frames,
@@ -88,7 +88,7 @@ def test_the_handshake_asks_for_what_we_need() -> None:
     answer, tune, open_ = methods_in(conversation.take())
 
     [told] = events
-    assert told == Opened(
+    assert told == HandshakeDone(
         product="RabbitMQ", version="3.10.8", cluster="rabbit@mq", heartbeat=5, max_channels=2047
     )
     assert isinstance(answer, commands.Connection.StartOk)
@@ -202,7 +202,7 @@ def test_news_of_the_broker_about_the_connection_is_told() -> None:
     events = conversation.feed(b"".join(method_frame(0, each) for each in said))
     [answer] = methods_in(conversation.take())
 
-    assert events == [Blocked("low on memory"), Unblocked(), ConnectionClosed(320, "bye")]
+    assert events == [Blocked("low on memory"), Unblocked(), BrokerClosed(320, "bye")]
     assert isinstance(answer, commands.Connection.CloseOk)
 
 

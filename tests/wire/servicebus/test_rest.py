@@ -35,7 +35,6 @@ from gateway.wire.servicebus.answers import build_response, parse_response
 from gateway.wire.servicebus.custom_properties import properties_of
 from gateway.wire.servicebus.operations import (
     MAX_LIMIT,
-    Accepted,
     Delivered,
     Done,
     Form,
@@ -44,6 +43,7 @@ from gateway.wire.servicebus.operations import (
     ReceiveMessages,
     Renewed,
     RenewLock,
+    SendAccepted,
     SendMessages,
     SettleMessage,
 )
@@ -276,7 +276,7 @@ def test_a_plain_delivery_tells_the_time_to_live_that_counts(hours, left):
 
 @given(sends, st.sampled_from(AcceptedBy))
 def test_an_accepted_send_says_who_accepted_it(operation, accepted_by):
-    answer = Accepted(accepted_by=accepted_by)
+    answer = SendAccepted(accepted_by=accepted_by)
 
     assert parse_response(operation, build_response(operation, answer, ORIGIN)) == answer
 

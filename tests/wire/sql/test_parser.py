@@ -11,7 +11,6 @@ from gateway.domain.errors import InvalidRequest
 from gateway.wire.sql.parser import MAX_STATEMENTS, parse_action, parse_filter
 from gateway.wire.sql.tree import (
     SYSTEM_PROPERTIES,
-    Action,
     And,
     Arithmetic,
     Comparison,
@@ -26,6 +25,7 @@ from gateway.wire.sql.tree import (
     Or,
     Property,
     Remove,
+    RuleAction,
     Scope,
     Set,
     Sign,
@@ -147,7 +147,7 @@ targets = properties.filter(lambda target: target.name.lower() != "scheduledenqu
 def test_printed_actions_are_parsed(target: Property, value: Any, removed: Property) -> None:
     text = f"SET {printed(target)} = {printed(value)}; REMOVE {printed(removed)}"
 
-    assert parse_action(text, {}) == Action((Set(target, value), Remove(removed)))
+    assert parse_action(text, {}) == RuleAction((Set(target, value), Remove(removed)))
 
 
 @pytest.mark.parametrize(

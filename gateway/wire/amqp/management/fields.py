@@ -20,7 +20,7 @@ _MODES: Final = {0: ReceiveMode.RECEIVE_AND_DELETE, 1: ReceiveMode.PEEK_LOCK}
 
 
 @attrs.frozen
-class Codec:
+class TypeCodec:
     """
     A type: its name for errors, its reader (which returns None for other types), and its writer.
     """
@@ -36,7 +36,7 @@ class Field:
 
     name: str  # on the wire
     attribute: str
-    codec: Codec
+    codec: TypeCodec
     required: bool = True
     null: bool = False  # None is written too, as null
 
@@ -80,7 +80,7 @@ def items_of(value: Value) -> list[Value] | None:
     return value if isinstance(value, list) else None
 
 
-def array_of(codec: Codec) -> Codec:
+def array_of(codec: TypeCodec) -> TypeCodec:
     """Arrays, which may also be encoded as lists."""
 
     def read(value: Value) -> tuple[Any, ...] | None:
@@ -93,7 +93,7 @@ def array_of(codec: Codec) -> Codec:
     def write(values: tuple[Any, ...]) -> Value:
         return Typed(Kind.ARRAY, tuple(map(codec.write, values)))
 
-    return Codec(f"an array, each {codec.expected},", read, write)
+    return TypeCodec(f"an array, each {codec.expected},", read, write)
 
 
 def _typed(kind: Kind) -> Callable[[Any], Value]:
@@ -169,18 +169,18 @@ def _write_scheduled(messages: tuple[Message, ...]) -> Value:
     return items
 
 
-TEXT: Final = Codec("a string", text_of, _same)
-LONG: Final = Codec("a long", _read_long, _same)
-COUNT: Final = Codec("a number from 0 on", _read_count, _typed(Kind.INT))
-BINARY: Final = Codec("a binary", lambda v: v if isinstance(v, bytes) else None, _same)
-UUIDS: Final = array_of(Codec("a uuid", _read_uuid, UUID))
+TEXT: Final = TypeCodec("a string", text_of, _same)
+LONG: Final = TypeCodec("a long", _read_long, _same)
+COUNT: Final = TypeCodec("a number from 0 on", _read_count, _typed(Kind.INT))
+BINARY: Final = TypeCodec("a binary", lambda v: v if isinstance(v, bytes) else None, _same)
+UUIDS: Final = array_of(TypeCodec("a uuid", _read_uuid, UUID))
 LONGS: Final = array_of(LONG)
-MOMENT: Final = Codec("a timestamp", _read_moment, _same)
+MOMENT: Final = TypeCodec("a timestamp", _read_moment, _same)
 MOMENTS: Final = array_of(MOMENT)
-MODE: Final = Codec("0 or 1", _read_mode, _write_mode)
-TEXTS: Final = Codec(
+MODE: Final = TypeCodec("0 or 1", _read_mode, _write_mode)
+TEXTS: Final = TypeCodec(
     "an array of strings", _read_texts, lambda texts: Typed(Kind.ARRAY, tuple(texts))
 )
-MAP: Final = Codec("a map of strings", _read_map, dict)
+MAP: Final = TypeCodec("a map of strings", _read_map, dict)
 _MESSAGE: Final = Field("message", "", BINARY)
-SCHEDULED: Final = Codec("a list of messages", _read_scheduled, _write_scheduled)
+SCHEDULED: Final = TypeCodec("a list of messages", _read_scheduled, _write_scheduled)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.identity import Identity, parse_identity, rabbitmq_identity
-from gateway.wire.amqp.exchange import Reply, Request, text_of
+from gateway.wire.amqp.exchange import NodeRequest, Reply, text_of
 from gateway.wire.amqp.management.fields import fields_of
 from gateway.wire.amqp.management.requests import error_of
 
@@ -36,11 +36,11 @@ def told_by(properties: Mapping[str, Any]) -> Identity | None:
     return rabbitmq_identity(cluster, _VHOST)
 
 
-def request() -> Request:
-    return Request(operation=OPERATION, reply_to="")
+def request() -> NodeRequest:
+    return NodeRequest(operation=OPERATION, reply_to="")
 
 
-def reply_of(asked: Request, identity: Identity) -> Reply:
+def reply_of(asked: NodeRequest, identity: Identity) -> Reply:
     body = {_IDENTITY: str(identity)}
     return Reply(id=asked.id, status=_OK, description="OK", body=body)
 

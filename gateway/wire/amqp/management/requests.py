@@ -13,7 +13,7 @@ from gateway.wire.amqp.conditions import (
     error_from_condition,
     status_of,
 )
-from gateway.wire.amqp.exchange import Reply, Request, number_of, text_of
+from gateway.wire.amqp.exchange import NodeRequest, Reply, number_of, text_of
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.fields import fields_of
 from gateway.wire.amqp.management.table import DELETES, EXCHANGES, HANDS_OUT, SESSIONS, Shape
@@ -40,7 +40,7 @@ _SHOWING: Final = _LOOKING | {_PREFIX + _BY_TYPE[ops.ReceiveDeferred].name}
 # The server's side: read the request, write the answer.
 
 
-def operation_of(request: Request) -> ops.Operation:
+def operation_of(request: NodeRequest) -> ops.Operation:
     """
     The operation that the request asks for.
 
@@ -55,28 +55,28 @@ def operation_of(request: Request) -> ops.Operation:
     return operation
 
 
-def may_answer_much(request: Request) -> bool:
+def may_answer_much(request: NodeRequest) -> bool:
     """True if the reply may be much larger than the request."""
     return request.operation in _SHOWING
 
 
-def looks_only(request: Request) -> bool:
+def looks_only(request: NodeRequest) -> bool:
     """True if the operation changes nothing, so that it may be cancelled."""
     return request.operation in _LOOKING
 
 
-def link_of(request: Request) -> str | None:
+def link_of(request: NodeRequest) -> str | None:
     """The name of the client's link that the request is for, if given."""
     return text_of(request.properties.get(_LINK))
 
 
-def timeout_of(request: Request) -> float | None:
+def timeout_of(request: NodeRequest) -> float | None:
     """The seconds that the client waits for the reply, if given."""
     milliseconds = number_of(request.properties.get(_TIMEOUT))
     return None if milliseconds is None or milliseconds < 0 else milliseconds / 1000
 
 
-def reply_of(request: Request, operation: ops.Operation, answer: ops.Answer) -> Reply:
+def reply_of(request: NodeRequest, operation: ops.Operation, answer: ops.Answer) -> Reply:
     """
     The reply with the answer.
 
@@ -89,7 +89,7 @@ def reply_of(request: Request, operation: ops.Operation, answer: ops.Answer) -> 
     return Reply(id=request.id, status=_OK, description="OK", body=dict(body) or None)
 
 
-def refusal_of(request: Request, error: GatewayError) -> Reply:
+def refusal_of(request: NodeRequest, error: GatewayError) -> Reply:
     """The reply for an error; `MessageError` is the client's fault."""
     return Reply(
         id=request.id,
@@ -109,7 +109,7 @@ def request_of(
     reply_to: str,
     timeout: float | None = None,
     link: str | None = None,
-) -> Request:
+) -> NodeRequest:
     """
     The request for an operation.
 
@@ -122,7 +122,7 @@ def request_of(
         properties[_TIMEOUT] = Typed(Kind.UINT, min(int(timeout * 1000), 2**32 - 1))
     if link is not None:
         properties[_LINK] = link
-    return Request(
+    return NodeRequest(
         operation=_PREFIX + exchange.name,
         id=request_id,
         reply_to=reply_to,

@@ -27,7 +27,15 @@ from gateway.domain.topics.filters import (
     check_rule,
 )
 from gateway.wire.amqp.exchange import text_of
-from gateway.wire.amqp.management.fields import MAP, TEXT, Codec, Field, Fields, fields_of, items_of
+from gateway.wire.amqp.management.fields import (
+    MAP,
+    TEXT,
+    Field,
+    Fields,
+    TypeCodec,
+    fields_of,
+    items_of,
+)
 from gateway.wire.amqp.performatives import code_of, described
 
 # Descriptors: Microsoft's number, and the type's.
@@ -227,6 +235,6 @@ def _first(fields: list[Value]) -> str:
     return expression
 
 
-RULES: Final = Codec(
+RULES: Final = TypeCodec(
     "a list of rules", _read_rules, lambda rules: [_described_rule(rule) for rule in rules]
 )

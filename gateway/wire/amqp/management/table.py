@@ -21,9 +21,9 @@ from gateway.wire.amqp.management.fields import (
     TEXT,
     TEXTS,
     UUIDS,
-    Codec,
     Field,
     Fields,
+    TypeCodec,
     fields_of,
     items_of,
 )
@@ -76,7 +76,7 @@ _TOP: Final = Field("top", "top", COUNT)
 _TOKENS: Final = Field("lock-tokens", "tokens", UUIDS)
 _NUMBERS: Final = Field("sequence-numbers", "sequence_numbers", LONGS)
 _STATE: Final = Field("session-state", "state", BINARY, required=False, null=True)
-_STATUS: Final = Codec(
+_STATUS: Final = TypeCodec(
     "completed, abandoned, defered or suspended", _read_status, lambda status: status.value
 )
 _HANDED: Final = _shape(
@@ -85,11 +85,11 @@ _HANDED: Final = _shape(
     Field(
         "lock-token",
         "lock_token",
-        Codec("a uuid", _read_token, lambda token: UUIDS.write((token,)).value[0]),
+        TypeCodec("a uuid", _read_token, lambda token: UUIDS.write((token,)).value[0]),
         required=False,
     ),
 )
-_MESSAGES: Final = Codec(
+_MESSAGES: Final = TypeCodec(
     "a list of messages", _read_handed, lambda items: [dict(_HANDED.write(each)) for each in items]
 )
 

@@ -19,22 +19,22 @@ VALUE: Final = 0x77
 FOOTER: Final = 0x78
 
 
-class _Kind(NamedTuple):
+class _SectionKind(NamedTuple):
     name: str
     holds: type
     repeats: bool = False
 
 
 _KINDS: Final = {
-    HEADER: _Kind("header", list),
-    DELIVERY_ANNOTATIONS: _Kind("delivery-annotations", dict),
-    MESSAGE_ANNOTATIONS: _Kind("message-annotations", dict),
-    PROPERTIES: _Kind("properties", list),
-    APPLICATION_PROPERTIES: _Kind("application-properties", dict),
-    DATA: _Kind("data", bytes, repeats=True),
-    SEQUENCE: _Kind("amqp-sequence", list, repeats=True),
-    VALUE: _Kind("amqp-value", object),
-    FOOTER: _Kind("footer", dict),
+    HEADER: _SectionKind("header", list),
+    DELIVERY_ANNOTATIONS: _SectionKind("delivery-annotations", dict),
+    MESSAGE_ANNOTATIONS: _SectionKind("message-annotations", dict),
+    PROPERTIES: _SectionKind("properties", list),
+    APPLICATION_PROPERTIES: _SectionKind("application-properties", dict),
+    DATA: _SectionKind("data", bytes, repeats=True),
+    SEQUENCE: _SectionKind("amqp-sequence", list, repeats=True),
+    VALUE: _SectionKind("amqp-value", object),
+    FOOTER: _SectionKind("footer", dict),
 }
 _ANYWHERE: Final = frozenset((DELIVERY_ANNOTATIONS, FOOTER))
 _HOLDS: Final = {code: kind.holds for code, kind in _KINDS.items()}

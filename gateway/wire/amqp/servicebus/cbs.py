@@ -10,7 +10,7 @@ import attrs
 
 from gateway.domain.errors import MessageError
 from gateway.domain.message import Value
-from gateway.wire.amqp.exchange import Request, text_of
+from gateway.wire.amqp.exchange import NodeRequest, text_of
 
 NODE: Final = "$cbs"
 SAS: Final = "servicebus.windows.net:sastoken"  # types of tokens
@@ -36,7 +36,7 @@ class PutToken:
     expires: datetime | None = None
 
 
-def put_token_of(request: Request) -> PutToken | None:
+def put_token_of(request: NodeRequest) -> PutToken | None:
     """
     The token that a request to $cbs puts; None for any other operation, which $cbs doesn't have.
 
@@ -59,10 +59,10 @@ def put_token_of(request: Request) -> PutToken | None:
     )
 
 
-def request_of(put: PutToken, *, request_id: Value, reply_to: str) -> Request:
+def request_of(put: PutToken, *, request_id: Value, reply_to: str) -> NodeRequest:
     properties: dict[str, Value] = {"name": put.audience, "type": put.type}
     if put.expires is not None:
         properties["expiration"] = put.expires
-    return Request(
+    return NodeRequest(
         operation=_PUT, id=request_id, reply_to=reply_to, properties=properties, body=put.token
     )

@@ -37,8 +37,8 @@ from gateway.domain.message import (
 )
 from gateway.wire.amqp.conditions import description_of
 from gateway.wire.amqp.exchange import (
+    NodeRequest,
     Reply,
-    Request,
     build_reply,
     build_request,
     parse_reply,
@@ -206,7 +206,7 @@ def test_requests_of_azure_servicebus_for_python_are_parsed(
 def test_a_time_out_that_is_none_is_not_there(milliseconds: Any) -> None:
     properties = {"com.microsoft:server-timeout": milliseconds}
 
-    assert timeout_of(Request(operation="", properties=properties)) is None
+    assert timeout_of(NodeRequest(operation="", properties=properties)) is None
 
 
 def test_arrays_are_real_arrays() -> None:
@@ -222,7 +222,7 @@ def test_arrays_are_real_arrays() -> None:
 def test_lists_and_symbols_do_as_well() -> None:
     body = {symbol("lock-tokens"): [UUID(TOKEN)], "disposition-status": symbol("Completed")}
 
-    operation = operation_of(Request(operation="com.microsoft:update-disposition", body=body))
+    operation = operation_of(NodeRequest(operation="com.microsoft:update-disposition", body=body))
 
     assert operation == ops.UpdateDisposition(status=Disposition.COMPLETED, tokens=(TOKEN,))
 
@@ -262,7 +262,7 @@ def test_a_disposition_settles(status: Disposition, settlement: Settlement) -> N
     ],
 )
 def test_nothing_is_204(operation: ops.Operation, answer: ops.Answer) -> None:
-    reply = reply_of(Request(operation="", id="1"), operation, answer)
+    reply = reply_of(NodeRequest(operation="", id="1"), operation, answer)
 
     assert (reply.status, reply.body) == (204, None)
 
@@ -286,7 +286,7 @@ def test_nothing_is_204(operation: ops.Operation, answer: ops.Answer) -> None:
 def test_several_values_are_an_array_and_several_maps_a_list(
     operation: ops.Operation, answer: ops.Answer, name: str, is_array: bool
 ) -> None:
-    body = reply_of(Request(operation="", id="1"), operation, answer).body
+    body = reply_of(NodeRequest(operation="", id="1"), operation, answer).body
 
     assert isinstance(body, dict)
     assert (isinstance(body[name], Typed) and body[name].kind is Kind.ARRAY) is is_array
@@ -296,7 +296,7 @@ def test_several_values_are_an_array_and_several_maps_a_list(
 def test_no_state_is_said() -> None:
     state = ops.GetSessionState(session_id="s")
 
-    assert reply_of(Request(operation=""), state, ops.SessionState()).body == {
+    assert reply_of(NodeRequest(operation=""), state, ops.SessionState()).body == {
         "session-state": None
     }
 
@@ -363,7 +363,7 @@ WRONG: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("operation", "body", "text"), WRONG)
 def test_a_wrong_field_is_named(operation: str, body: Any, text: str) -> None:
     with pytest.raises(MessageError, match=text):
-        operation_of(Request(operation=f"com.microsoft:{operation}", body=body))
+        operation_of(NodeRequest(operation=f"com.microsoft:{operation}", body=body))
 
 
 NAMES = [exchange.name for exchange in EXCHANGES]
@@ -404,7 +404,7 @@ ANYTHING = amqp_values() | _MAPS
 
 @given(st.sampled_from(NAMES), ANYTHING)
 def test_each_request_is_an_operation_or_refused(name: str, body: Any) -> None:
-    request = Request(operation=f"com.microsoft:{name}", body=body)
+    request = NodeRequest(operation=f"com.microsoft:{name}", body=body)
 
     try:
         operation_of(request)
@@ -421,9 +421,9 @@ def test_each_answer_is_built_or_refused(operation: Any, body: Any) -> None:
 @pytest.mark.parametrize("operation", ["READ", "com.microsoft:", "renew-lock"])
 def test_an_operation_that_is_not_known_is_not_implemented(operation: str) -> None:
     with pytest.raises(NotSupported) as caught:
-        operation_of(Request(operation=operation))
+        operation_of(NodeRequest(operation=operation))
 
-    reply = refusal_of(Request(operation=operation), caught.value)
+    reply = refusal_of(NodeRequest(operation=operation), caught.value)
     assert (reply.status, reply.condition) == (501, "amqp:not-implemented")
 
 
@@ -448,7 +448,7 @@ def test_a_request_names_its_operation() -> None:
     ],
 )
 def test_a_refusal_says_why(error: GatewayError, status: int, condition: str) -> None:
-    reply = parse_reply(build_reply(refusal_of(Request(operation="", id=UUID(TOKEN)), error)))
+    reply = parse_reply(build_reply(refusal_of(NodeRequest(operation="", id=UUID(TOKEN)), error)))
 
     assert reply == Reply(
         id=UUID(TOKEN), status=status, description=description_of(error), condition=condition
@@ -456,7 +456,7 @@ def test_a_refusal_says_why(error: GatewayError, status: int, condition: str) ->
 
 
 def test_a_refusal_is_the_error_again() -> None:
-    refusal = refusal_of(Request(operation=""), SessionLockLost("session s"))
+    refusal = refusal_of(NodeRequest(operation=""), SessionLockLost("session s"))
 
     with pytest.raises(SessionLockLost, match="session s"):
         answer_of(ops.RenewSession(session_id="s"), refusal)

@@ -18,8 +18,8 @@ from gateway.domain.topics.filters import (
     TrueFilter,
 )
 from gateway.wire.amqp.exchange import (
+    NodeRequest,
     Reply,
-    Request,
     build_reply,
     build_request,
     parse_reply,
@@ -74,7 +74,7 @@ def test_enumerated_rules_come_back(rules: list[Rule], created: datetime | None)
     )
     question, answer = ops.ListRules(), ops.Rules(rules=stored)
 
-    reply = parse_reply(build_reply(reply_of(Request(operation=""), question, answer)))
+    reply = parse_reply(build_reply(reply_of(NodeRequest(operation=""), question, answer)))
 
     assert answer_of(question, reply) == answer
 
@@ -87,7 +87,7 @@ def test_an_enumerated_rule_value_by_value() -> None:
         created=NOON,
     )
 
-    reply = reply_of(Request(operation=""), ops.ListRules(), ops.Rules(rules=(rule,)))
+    reply = reply_of(NodeRequest(operation=""), ops.ListRules(), ops.Rules(rules=(rule,)))
 
     criteria = [None, None, None, None, "l", None, None, None, {"n": Typed(Kind.INT, 1)}]
     assert reply.body == {
@@ -109,7 +109,7 @@ def test_an_enumerated_rule_value_by_value() -> None:
 
 def add(description: Any, name: Any = "r") -> ops.Operation:
     body = {"rule-name": name, "rule-description": description}
-    return operation_of(Request(operation="com.microsoft:add-rule", body=body))
+    return operation_of(NodeRequest(operation="com.microsoft:add-rule", body=body))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from gateway.domain.errors import MessageError
 from gateway.domain.message import Kind, Typed
 from gateway.wire.amqp.exchange import (
-    Dialect,
+    NodeRequest,
     Reply,
-    Request,
+    ReplyDialect,
     build_reply,
     build_request,
     parse_reply,
@@ -44,7 +44,7 @@ def test_a_token_comes_back() -> None:
 
 
 def test_another_operation_is_none_of_ours() -> None:
-    assert put_token_of(Request(operation="delete-token")) is None
+    assert put_token_of(NodeRequest(operation="delete-token")) is None
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_another_operation_is_none_of_ours() -> None:
 )
 def test_a_missing_part_is_named(properties: dict[str, Any], body: Any, text: str) -> None:
     with pytest.raises(MessageError, match=text):
-        put_token_of(Request(operation="put-token", properties=properties, body=body))
+        put_token_of(NodeRequest(operation="put-token", properties=properties, body=body))
 
 
 def test_a_token_is_in_no_log() -> None:
@@ -69,7 +69,7 @@ def test_a_token_is_in_no_log() -> None:
 def test_a_reply_names_its_parts() -> None:
     reply = Reply(id="1", status=202, description="Accepted")
 
-    payload = build_reply(reply, Dialect.CBS)
+    payload = build_reply(reply, ReplyDialect.CBS)
 
     assert decode_message(payload).properties == {
         "status-code": Typed(Kind.INT, 202),
