@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.extensions.listing import commands
+from gateway.extensions.listing import commands, extensions
 
 _OF_CORE: Final[Mapping[str, str]] = {  # by command: its module in `gateway.commands`
     "agent": "listen",
@@ -54,15 +54,23 @@ COMMANDS: Final[Mapping[str, str]] = dict(
 )
 
 
+def _place_of(name: str) -> str:
+    """The command's module and name there; empty: there is no such command."""
+    return COMMANDS.get(name) or commands(extensions()).get(name, "")
+
+
 def command_named(name: str) -> click.Command:
     """
     Import and return the command, so that no command waits for the imports of others. Raises
     KeyError.
     """
+    place = _place_of(name)
+    if not place:
+        raise KeyError(name)
     # Modules are never garbage: a collection that searches them takes a seventh of a start.
     gc.disable()
     try:
-        module, _, attribute = COMMANDS[name].partition(":")
+        module, _, attribute = place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute or name)
     finally:
         gc.enable()
@@ -89,10 +97,10 @@ class _Commands(click.Group):
             sys.exit(code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return sorted({*COMMANDS, *commands(extensions())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return command_named(cmd_name) if cmd_name in COMMANDS else None
+        return command_named(cmd_name) if _place_of(cmd_name) else None
 
 
 def _show_version(context: click.Context) -> None:

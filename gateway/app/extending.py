@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from gateway.config.options import Config
-from gateway.extensions.listing import EXTENSIONS
+from gateway.extensions.listing import extensions
 from gateway.ports import Observer, Service
 
 
@@ -13,7 +13,7 @@ def open_extensions(config: Config, observer: Observer) -> Iterator[Mapping[str,
     """The services that extensions open for this process, by the extension's name."""
     with ExitStack() as stack:
         opened: dict[str, Service] = {}
-        for extension in EXTENSIONS:
+        for extension in extensions():
             for open_service in extension.load("processes"):
                 service = stack.enter_context(open_service(config, observer))
                 if service is not None:

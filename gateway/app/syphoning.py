@@ -101,9 +101,9 @@ async def _make_parts(
         opening, config, config.namespaces[target], LocalHooks(announce=publish)
     )
     interception = Interception(
-        runtime=runtime, announce=publish, announced=opening.announced_here(config)
+        config=config, runtime=runtime, announce=publish, announced=opening.announced_here(config)
     )
-    namespaces = interception.around_all(opened.by_name, config.namespaces)
+    namespaces = interception.around_all(opened.by_name)
     wrapping = Wrapping(
         stack=stack, config=config, runtime=runtime, namespaces=namespaces, leads=False
     )

@@ -35,17 +35,30 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     WORKERS,
 )
 
+ENTRY_POINTS: Final = "pairgate.extensions"
+"""The group in which an installed distribution names an `Extension` of its own."""
+
+
+@cache
+def extensions() -> Sequence[Extension]:
+    """The extensions of the list, then those of installed distributions, by name."""
+    # Imported here: the command line, which starts without it, would take a third longer.
+    from importlib.metadata import entry_points
+
+    found = sorted(entry_points(group=ENTRY_POINTS), key=lambda each: each.name)
+    return (*EXTENSIONS, *(each.load() for each in found))
+
 
 @cache
 def parts(point: str) -> Sequence[Any]:
     """The parts of all extensions at that point, a field of `Extension`; imported at first use."""
-    return tuple(part for extension in EXTENSIONS for part in extension.load(point))
+    return tuple(part for extension in extensions() for part in extension.load(point))
 
 
-def commands() -> Mapping[str, str]:
-    """The commands of all extensions, by their names: `MODULE:FUNCTION`."""
+def commands(of: Sequence[Extension] = EXTENSIONS) -> Mapping[str, str]:
+    """The commands of these extensions, by their names: `MODULE:FUNCTION`."""
     return {
         name: f"{extension.package}.{part}"
-        for extension in EXTENSIONS
+        for extension in of
         for name, part in extension.commands.items()
     }

@@ -11,6 +11,7 @@ import trio
 from tests.e2e.processes import environment, open_gateways
 from tests.e2e.rest import send, take
 from tests.harness.beanstalkd import beanstalkd
+from tests.harness.servers import frozen
 from tests.pages import named_blocks
 
 ROOT = Path(__file__).parents[2]
@@ -53,9 +54,13 @@ async def test_an_outage_of_a_beanstalkd_loses_nothing(tmp_path: Path) -> None:
         await server.start()
         await gateway.seen("backlog_empty")
         taken = {await take(gateway.address, "orders") for _ in range(2)}
+        async with frozen(server):
+            await send(gateway.address, "orders", b"slow")
+        slow = await gateway.seen("slow_operation", namespace="tubes")
 
     assert answers == [(201, "primary"), (201, "backlog")]
     assert taken == {b"healthy", b"diverted"}
+    assert slow["seconds"] > 0.5
 
 
 def test_a_kind_that_is_not_installed_is_refused_with_those_that_are(tmp_path: Path) -> None:

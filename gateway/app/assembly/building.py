@@ -97,13 +97,14 @@ async def build(plan: ProcessPlan) -> Parts:
 
     features = make_features(plan)
     interception = Interception(
+        config=config,
         runtime=plan.runtime,
         is_alone=config.pairing is None,
         features=features,
         announce=announcements.publish,
         announced=plan.opening.announced_here(config),
     )
-    namespaces = interception.around_all(opened.by_name, config.namespaces)
+    namespaces = interception.around_all(opened.by_name)
 
     wrapping = Wrapping(
         stack=plan.stack,

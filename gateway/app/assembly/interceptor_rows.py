@@ -7,7 +7,7 @@ import attrs
 
 from gateway.app.assembly.parts import Feature
 from gateway.app.runtime import Runtime
-from gateway.config.options import Namespace
+from gateway.config.options import Config, Namespace
 from gateway.domain.entity import EntityPath
 from gateway.interception import Interceptor
 
@@ -22,6 +22,7 @@ Announce = Callable[[EntityPath, int], None]
 class Place:
     """The namespace that interceptors are made for, and its part in this process."""
 
+    config: Config
     namespace: Namespace
     runtime: Runtime
     reports_itself: bool  # a store of this process announces its messages and counts its operations

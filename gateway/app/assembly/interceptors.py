@@ -13,7 +13,7 @@ import attrs
 from gateway.app.assembly.interceptor_rows import REMOTE, Announce, InterceptorRow, Place
 from gateway.app.assembly.parts import Feature
 from gateway.app.runtime import Runtime
-from gateway.config.options import Namespace
+from gateway.config.options import Config, Namespace
 from gateway.extensions.listing import parts
 from gateway.interception import InterceptedBroker, Interceptor
 from gateway.ports import Broker
@@ -58,6 +58,7 @@ def interceptors() -> Sequence[InterceptorRow]:
 class Interception:
     """Puts the interceptors around each namespace of a process."""
 
+    config: Config
     runtime: Runtime
     is_alone: bool = False  # there is no pair
     features: Mapping[str, Feature] = attrs.field(factory=dict)  # of extensions, by their names
@@ -65,16 +66,16 @@ class Interception:
     announced: Collection[str] = ()  # the namespaces whose messages are announced
     rows: Sequence[InterceptorRow] = attrs.field(factory=interceptors)
 
-    def around_all(
-        self, adapters: Mapping[str, Broker], namespaces: Mapping[str, Namespace]
-    ) -> Mapping[str, InterceptedBroker]:
+    def around_all(self, adapters: Mapping[str, Broker]) -> Mapping[str, InterceptedBroker]:
         """The open namespaces, by name, each with its interceptors."""
+        namespaces = self.config.namespaces
         return {name: self.around(each, namespaces[name]) for name, each in adapters.items()}
 
     def around(self, adapter: Broker, namespace: Namespace) -> InterceptedBroker:
         """The open namespace, with the interceptors of its place around it."""
         name = namespace.name
         place = Place(
+            config=self.config,
             namespace=namespace,
             runtime=self.runtime,
             reports_itself=isinstance(adapter, LocalBroker),

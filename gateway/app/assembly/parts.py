@@ -20,7 +20,7 @@ from gateway.domain.identity import Identity
 from gateway.domain.status.process import Workers
 from gateway.domain.status.sections import Readings
 from gateway.extensions.cluster.cluster import Cluster
-from gateway.extensions.listing import EXTENSIONS
+from gateway.extensions.listing import extensions
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.issuers import Issuers
@@ -98,7 +98,7 @@ def make_features(plan: ProcessPlan) -> Mapping[str, Feature]:
     """The features of this process, by the names of their extensions."""
     return {
         extension.name: feature
-        for extension in EXTENSIONS
+        for extension in extensions()
         for make in extension.load("features")
         if (feature := make(plan)) is not None
     }
