@@ -15,7 +15,7 @@ BENCHMARKS = ROOT / "benchmarks"
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    ROOT / "gateway" / "README.md",
+    *sorted((ROOT / "gateway").rglob("README.md")),
     BENCHMARKS / "README.md",
     BENCHMARKS / "proof.md",
     *sorted(DOCS.rglob("*.md")),
