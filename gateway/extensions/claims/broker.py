@@ -26,6 +26,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.extensions.claims import claim as claims
+from gateway.extensions.claims.body_reads import BodyReads
 from gateway.extensions.claims.claim import Claim
 from gateway.extensions.claims.claim_check import LAST_STEP, ClaimCheck
 from gateway.extensions.claims.receiver import (
@@ -141,13 +142,17 @@ class ClaimedBroker(SendWrapper):
         Receive-and-delete locks messages too, and deletes each only when its body was read;
         otherwise the message could be lost.
         """
-        async with self.broker.open_receiver(entity, ReceiveMode.PEEK_LOCK) as inner:
+        async with (
+            self.broker.open_receiver(entity, ReceiveMode.PEEK_LOCK) as inner,
+            BodyReads() as reads,
+        ):
             yield ClaimedReceiver(
                 inner=inner,
                 entity=entity,
                 mode=mode,
                 claim_check=self.claim_check,
                 dependencies=self.dependencies,
+                reads=reads,
             )
 
     @asynccontextmanager
@@ -159,7 +164,10 @@ class ClaimedBroker(SendWrapper):
     ) -> AsyncIterator[ClaimedSession]:
         """As `Sessions.open_session`, and `open_receiver`."""
         sessions = required(self.broker, Sessions)
-        async with sessions.open_session(entity, session_id, ReceiveMode.PEEK_LOCK) as inner:
+        async with (
+            sessions.open_session(entity, session_id, ReceiveMode.PEEK_LOCK) as inner,
+            BodyReads() as reads,
+        ):
             yield ClaimedSession(
                 inner=inner,
                 session=inner,
@@ -167,6 +175,7 @@ class ClaimedBroker(SendWrapper):
                 mode=mode,
                 claim_check=self.claim_check,
                 dependencies=self.dependencies,
+                reads=reads,
             )
 
     async def list_sessions(

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import attrs
@@ -37,6 +38,7 @@ from gateway.domain.message import (
     Settlement,
 )
 from gateway.extensions.claims import claim as claims
+from gateway.extensions.claims.body_reads import BodyRead, BodyReads
 from gateway.extensions.claims.claim import Claim, ClaimCorrupt, ClaimMissing
 from gateway.extensions.claims.claim_check import LAST_STEP, ClaimCheck
 from gateway.extensions.claims.waiting import WaitingReceives
@@ -78,6 +80,7 @@ class _FetchedDelivery:
     due: float = -math.inf  # trio.current_time()
     failures: int = 0
     deleted: bool = False
+    read: BodyRead | None = None  # of its body, while it is under way
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -92,6 +95,7 @@ class ClaimedReceiver(Wrapper):
     mode: ReceiveMode
     claim_check: ClaimCheck
     dependencies: ClaimDependencies
+    reads: BodyReads
     in_order: bool = False  # True: nothing may overtake a held message
     _held: deque[_FetchedDelivery] = attrs.field(factory=deque, init=False)
     _waiting: WaitingReceives = attrs.field(factory=WaitingReceives, init=False)
@@ -235,7 +239,7 @@ class ClaimedReceiver(Wrapper):
         delivery, claim = held.delivery, None
         try:
             claim = claims.claim_of(delivery.message)
-            message = await self.claim_check.check_out(claim, delivery.message)
+            message = await self._read_body(held, claim)
         except (ClaimMissing, ClaimCorrupt) as error:
             if self.entity.is_dead_letter:
                 # In the dead-letter sub-queue, the message is shown with its reference and the
@@ -249,6 +253,14 @@ class ClaimedReceiver(Wrapper):
         self.dependencies.misses.pop(claim.id, None)
         self._note(delivery, claim)
         return attrs.evolve(delivery, message=message)
+
+    async def _read_body(self, held: _FetchedDelivery, claim: Claim) -> Message:
+        if held.read is None:
+            check_out = self.claim_check.check_out
+            held.read = self.reads.begin(partial(check_out, claim, held.delivery.message))
+        await held.read.over.wait()
+        ended, held.read = held.read, None
+        return ended.message()
 
     async def _bury(
         self, held: _FetchedDelivery, claim: Claim | None, error: ClaimMissing | ClaimCorrupt

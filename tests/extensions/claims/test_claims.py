@@ -319,6 +319,21 @@ async def test_a_receive_that_is_cancelled_at_the_store_loses_nothing(harness: H
     assert delivery.delivery_count == 1
 
 
+async def test_receives_that_are_shorter_than_the_store_wait_for_the_same_read(
+    harness: Harness,
+) -> None:
+    """As those of a drain, or of an endpoint that looks for a second."""
+    await harness.send()
+    harness.store.latency, received = 5.0, []
+
+    async with harness.broker.open_receiver(ORDERS) as receiver:
+        for _ in range(6):
+            with trio.move_on_after(1):
+                received += await receiver.receive(1)
+
+    assert [delivery.message.body for delivery in received] == [LARGE]
+
+
 async def test_bodies_are_fetched_up_to_a_limit_at_once() -> None:
     async with open_harness(max_fetched=3 * len(LARGE)) as harness:
         await harness.broker.send(

@@ -1,0 +1,75 @@
+"""
+The reads of bodies of one receiver, each in a task of its own.
+
+A receive may have a short deadline: a drain, a look of an endpoint into an empty queue. If its read
+ended with it, a store that takes longer than that would never deliver. So a read goes on without
+its receive, and the next receive of that message waits for the same one. The claim check limits the
+duration of a read.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Self
+
+import attrs
+import trio
+
+from gateway.domain.errors import BrokerError
+from gateway.domain.message import Message
+from gateway.extensions.claims.claim import ClaimCorrupt, ClaimMissing
+
+
+@attrs.define(eq=False)
+class BodyRead:
+    """
+    A read that has begun. It is as long in memory as its message is held.
+
+    A wait for `over` that is cancelled leaves the read under way.
+    """
+
+    over: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _found: Message | None = attrs.field(default=None, init=False)
+    _error: BrokerError | ClaimMissing | ClaimCorrupt | None = attrs.field(default=None, init=False)
+
+    async def run(self, read: Callable[[], Awaitable[Message]]) -> None:
+        """Read, and keep the message or the error. Cancelled: nobody may wait any more."""
+        try:
+            self._found = await read()
+        except (BrokerError, ClaimMissing, ClaimCorrupt) as error:
+            self._error = error
+        self.over.set()
+
+    def message(self) -> Message:
+        """
+        The message with its body, once the read is over.
+
+        Raises:
+            BrokerError, ClaimMissing, ClaimCorrupt: as the read.
+        """
+        if self._error is not None:
+            raise self._error
+        assert self._found is not None, "a read ends with a message or with an error"
+        return self._found
+
+
+@attrs.define(eq=False)
+class BodyReads:
+    """A scope; at its end the reads that are under way are cancelled."""
+
+    _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
+    _nursery: trio.Nursery = attrs.field(init=False)
+
+    async def __aenter__(self) -> Self:
+        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._nursery.cancel_scope.cancel()
+        # The nursery doesn't learn of an exception of the block, which it would wrap in a group.
+        await self._stack.aclose()
+
+    def begin(self, read: Callable[[], Awaitable[Message]]) -> BodyRead:
+        """Begin a read, in a task of its own."""
+        begun = BodyRead()
+        self._nursery.start_soon(begun.run, read)
+        return begun
