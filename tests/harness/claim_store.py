@@ -62,6 +62,10 @@ class MemoryClaimStore:
         found = [(name, date) for name, (_, date) in self.kept.items() if name.startswith(prefix)]
         return [Entry(name, date) for name, date in found]
 
+    async def date(self) -> datetime:
+        await self._begin("date", "")
+        return self.clock()
+
     async def _begin(self, step: str, name: str) -> None:
         if self.latency:
             await trio.sleep(self.latency)

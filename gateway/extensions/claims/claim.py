@@ -24,6 +24,8 @@ from typing import Final
 import attrs
 from attrs import validators
 
+from gateway.domain.clocks.clock_note import BUILT
+from gateway.domain.clocks.times import to_date
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import GatewayError, InvalidRequest
 from gateway.domain.message import Message, Properties, Value
@@ -46,6 +48,7 @@ _DIGITS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _KEY: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _ID_LENGTH: Final = 32
+_BUILT: Final = to_date(BUILT)
 
 
 class ClaimMissing(GatewayError):
@@ -188,28 +191,39 @@ def belongs_to(claim: Claim, entity: EntityPath) -> bool:
     return EntityPath(claim.entity) == entity.parent
 
 
-def waste(entries: Sequence[Entry], keeping: Keeping, now: datetime) -> Iterator[str]:
-    """The names that no message needs any more, among `entries`: all names with one prefix."""
+def waste(
+    entries: Sequence[Entry], keeping: Keeping, now: datetime, least: datetime | None = None
+) -> Iterator[str]:
+    """
+    The names that no message needs any more, among `entries`: all names with one prefix.
+
+    `least` is the date that ages are measured by; it is earlier than `now` if the clock was set
+    forward. None: the clock isn't in doubt.
+    """
+    least = now if least is None else min(now, least)
     written = {entry.name: entry.written for entry in entries if is_name(entry.name)}
     for name, since in written.items():
         if name.endswith(DONE):
-            if name.removesuffix(DONE) not in written and since + keeping.done <= now:
+            if name.removesuffix(DONE) not in written and since + keeping.done <= least:
                 yield name
-        elif _is_over(name, since, written.get(f"{name}{DONE}"), keeping, now):
+        elif (completed := written.get(f"{name}{DONE}")) is not None:
+            if completed + keeping.after_completion <= now:
+                yield name
+        elif _is_over(name, since, keeping, least):
             yield name
 
 
-def _is_over(
-    name: str, since: datetime, completed: datetime | None, keeping: Keeping, now: datetime
-) -> bool:
-    if completed is not None:
-        return completed + keeping.after_completion <= now
+def _is_over(name: str, since: datetime, keeping: Keeping, least: datetime) -> bool:
+    """True if the body's message has expired, by dates that a right clock may have set."""
+    if since < _BUILT:
+        return False
     expires = int(name.partition(".")[2])
-    if not expires:
-        return keeping.at_most is not None and since + keeping.at_most <= now
+    if expires < _BUILT.timestamp():  # never, or by a clock that was wrong
+        return keeping.at_most is not None and since + keeping.at_most <= least
     if keeping.after_expiry is None:
         return False
-    return expires + keeping.after_expiry.total_seconds() <= now.timestamp()
+    last = max(float(expires), since.timestamp())
+    return last + keeping.after_expiry.total_seconds() <= least.timestamp()
 
 
 def _expiry(message: Message, now: datetime) -> int:

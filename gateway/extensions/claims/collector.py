@@ -1,5 +1,6 @@
 """Deletes bodies that no message needs any more, one prefix after the other."""
 
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -22,7 +23,8 @@ class Collector:
     that is already deleted is no error.
 
     A body whose message may still be in a queue or backlog is never deleted, unless it is older
-    than `keep_at_most`.
+    than `keep_at_most`. Ages are measured by the store's clock, unless it was set
+    forward.
     """
 
     _claim_check: ClaimCheck
@@ -40,8 +42,10 @@ class Collector:
         """Examine all prefixes once; a failure ends the round, and is reported."""
         kept = removed = 0
         try:
+            with trio.fail_after(self._claim_check.options.timeout):
+                date = await self._claim_check.store.date()
             for prefix in PREFIXES:
-                seen, gone = await self._tidy(prefix)
+                seen, gone = await self._tidy(prefix, date)
                 kept, removed = kept + seen - gone, removed + gone
                 await trio.sleep(PAUSE)
         except (BrokerError, trio.TooSlowError) as error:
@@ -50,13 +54,13 @@ class Collector:
             return
         self._claim_check.observer.report(ClaimsCollected(kept=kept, removed=removed))
 
-    async def _tidy(self, prefix: str) -> tuple[int, int]:
+    async def _tidy(self, prefix: str, date: datetime) -> tuple[int, int]:
         """The number of names with the prefix, and of those deleted."""
         claim_check = self._claim_check
         with trio.fail_after(claim_check.options.timeout):
             entries = await claim_check.store.list(prefix)
         gone = 0
-        for name in waste(entries, claim_check.keeping, claim_check.clock()):
+        for name in waste(entries, claim_check.keeping, claim_check.clock(), date):
             with trio.fail_after(claim_check.options.timeout):
                 await claim_check.store.remove(name)
             gone += 1

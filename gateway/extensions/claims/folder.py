@@ -2,6 +2,8 @@
 A folder as a store of bodies; several machines may share it.
 
     pairgate-claims      marks the folder as the store, not an empty mount point
+    clock-BOOT           by the id of a machine's boot: the date of that boot, in microseconds since
+                         1970, by the wall clock before it was set forward
     00/ ... ff/          one folder for each prefix: the first two characters of the names
     ab/abcd....1790000000        a body
     ab/.abcd...          a body being written; after a crash it is deleted within an hour
@@ -12,18 +14,23 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from errno import ENOENT
 from pathlib import Path
 from typing import Final, TypeVar
 
 import attrs
 import trio
 
+from gateway.domain.clocks.clock_note import BUILT, LARGE, Boot
+from gateway.domain.clocks.times import to_date
 from gateway.domain.errors import StorageFull, Unavailable
 from gateway.durable import FULL, make_private_folder, replace_file, sync_folder
 from gateway.extensions.claims.claim import PREFIXES, ClaimCorrupt, ClaimMissing, Entry, is_name
+from gateway.store.embedded.files import this_boot
 
 T = TypeVar("T")
 MARK: Final = "pairgate-claims"
+CLOCK: Final = "clock-"
 STALE: Final = 3600.0  # seconds after which no process is still writing the file
 _THREADS: Final = 8  # tasks that may wait for the disk at the same time
 
@@ -37,6 +44,7 @@ class FolderStore:
     """
 
     path: Path
+    _boot: Callable[[], Boot | None] = this_boot
     _limiter: trio.CapacityLimiter = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -44,12 +52,13 @@ class FolderStore:
 
     async def prepare(self) -> None:
         """
-        Return when the folder exists with its marker and its folders.
+        Return when the folder exists with its marker and its folders, and the clock is noted.
 
         Raises:
             Unavailable: the folder can't be created.
         """
         await self._do(self._prepare)
+        await self.date()  # notes the clock
 
     async def put(self, name: str, data: bytes) -> None:
         await self._do(lambda: self._put(name, data))
@@ -62,6 +71,13 @@ class FolderStore:
 
     async def list(self, prefix: str) -> Sequence[Entry]:
         return await self._do(lambda: self._list(prefix))
+
+    async def date(self) -> datetime:
+        """
+        As `ClaimStore.date`. A clock that is set forward by more than a day isn't believed before
+        the machine's next boot, unless it showed a date before this program was built.
+        """
+        return to_date(await self._do(self._date))
 
     async def _do(self, work: Callable[[], T]) -> T:
         try:
@@ -85,6 +101,20 @@ class FolderStore:
             self.path / MARK, b"Bodies of messages: see docs/reference/claims.md of Pairgate.\n"
         )
         sync_folder(self.path.parent)
+
+    def _date(self) -> int:
+        if not self._is_there():
+            raise FileNotFoundError(ENOENT, "the store isn't there", str(self.path))
+        wall, boot = round(_now_in(self.path) * 1e6), self._boot()
+        if boot is None:
+            return wall
+        note = self.path / f"{CLOCK}{boot.id}"
+        began = _began(note)
+        if began is None or wall - boot.elapsed < began or began + boot.elapsed < BUILT:
+            began = wall - boot.elapsed
+            replace_file(note, str(began).encode())
+        told = began + boot.elapsed
+        return told if wall - told > LARGE * 1e6 else wall
 
     def _put(self, name: str, data: bytes) -> None:
         replace_file(self._place(name), data)
@@ -127,9 +157,22 @@ def _remove_stale(path: Path, written: float) -> None:
     Delete an unfinished file. Its age is measured by the file system's own clock, which may be
     another machine's.
     """
-    descriptor, probe = tempfile.mkstemp(prefix=".", dir=path.parent)
+    if written + STALE < _now_in(path.parent):
+        path.unlink(missing_ok=True)
+
+
+def _now_in(folder: Path) -> float:
+    """The time by the clock of the folder's file system, in seconds since 1970."""
+    descriptor, probe = tempfile.mkstemp(prefix=".", dir=folder)
     os.close(descriptor)
     now = Path(probe).stat().st_mtime
     Path(probe).unlink()
-    if written + STALE < now:
-        path.unlink(missing_ok=True)
+    return now
+
+
+def _began(note: Path) -> int | None:
+    """The date in the note of a boot; None: there is none, or it can't be read."""
+    try:
+        return int(note.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None

@@ -1,6 +1,7 @@
 """The store of large bodies: named byte strings, with four operations."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
 from gateway.extensions.claims.claim import Entry
@@ -34,4 +35,11 @@ class ClaimStore(Protocol):
 
     async def list(self, prefix: str) -> Sequence[Entry]:
         """All entries whose names begin with the prefix, which has two characters."""
+        ...
+
+    async def date(self) -> datetime:
+        """
+        The date now by the clock that dates the entries; the earlier of two dates, if that clock
+        was set forward and one of the two is wrong.
+        """
         ...

@@ -270,6 +270,35 @@ def test_a_body_that_is_to_stay_for_ever_stays() -> None:
     assert gone((NEVER, 0), (SOON, 0), after=1e9, at_most=None, after_expiry=None) == []
 
 
+def test_a_clock_that_was_set_forward_ages_no_body() -> None:
+    """Only a completion is believed: its message needs the body no more."""
+    later = NOW + timedelta(days=3650)
+    listed = [Entry(name, NOW) for name in (NEVER, SOON, NEVER.replace("0", "f", 1) + DONE)]
+
+    assert list(waste(listed, KEEPING, later, NOW)) == []
+    assert list(waste(listed, KEEPING, later, later)) == [entry.name for entry in listed]
+    listed.append(Entry(SOON + DONE, NOW))
+    assert list(waste(listed, KEEPING, later, NOW)) == [SOON]
+
+
+@pytest.mark.parametrize("year", [1970, 2020])
+def test_a_body_from_before_the_build_has_no_age(year: int) -> None:
+    """The message lives on when the clock is set right."""
+    then = datetime(year, 1, 2, tzinfo=UTC)
+    named = new_id("x", Message(time_to_live=timedelta(hours=1)), then)
+    keeping = attrs.evolve(KEEPING, at_most=None)
+
+    assert list(waste([Entry(named, then)], KEEPING, NOW)) == []
+    assert list(waste([Entry(named, NOW)], keeping, NOW + timedelta(days=900))) == []
+
+
+def test_a_body_is_kept_after_it_was_written_whatever_its_gateway_thought_of_the_date() -> None:
+    early = f"{HEX}.{SECONDS - 86_400 * 300}"
+
+    assert gone((early, 0), after=19.9) == []
+    assert gone((early, 0), after=20) == [early]
+
+
 def test_the_note_of_a_completion_goes_after_its_body() -> None:
     assert gone((NEVER + DONE, 0), after=39.9) == []
     assert gone((NEVER + DONE, 0), after=40) == [NEVER + DONE]

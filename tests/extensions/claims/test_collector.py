@@ -64,6 +64,18 @@ async def test_the_body_of_a_dead_letter_stays_until_it_has_expired_and_longer(
     assert await collected(harness) == set()
 
 
+async def test_a_clock_of_the_gateway_that_is_ahead_by_years_collects_nothing(
+    harness: Harness,
+) -> None:
+    await harness.send(time_to_live=DAY)
+    claim_check = harness.broker.claim_check
+    right, claim_check.clock = claim_check.clock, lambda: START + 3650 * DAY
+    await collected(harness)
+    claim_check.clock = right
+
+    assert (await harness.take()).message.body == LARGE
+
+
 async def test_a_scheduled_message_lives_from_its_date_on(harness: Harness) -> None:
     await harness.send(time_to_live=DAY, scheduled=START + 30 * DAY)
     await trio.sleep(44 * A_DAY)

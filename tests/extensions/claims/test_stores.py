@@ -15,6 +15,7 @@ import trio
 from gateway.app.runtime import Silence
 from gateway.brokers.entra.tokens import AccessToken, AccessTokens
 from gateway.brokers.storage_queue.blob_client import BlobClient
+from gateway.domain.clocks.clock_note import Boot
 from gateway.domain.errors import InvalidRequest, NotAuthorized, StorageFull, Unavailable
 from gateway.extensions.claims.azure_blob_store import AzureBlobStore
 from gateway.extensions.claims.claim import ClaimCorrupt, ClaimMissing
@@ -115,6 +116,7 @@ async def test_a_store_keeps_lists_and_removes(open_store: Open, tmp_path: Path)
             for entry in entries:
                 assert abs(entry.written - now()) < timedelta(minutes=5)
             assert await store.list("00") in ([], ())
+            assert abs(await store.date() - now()) < timedelta(minutes=5)
 
             await store.remove(NAME)
             with pytest.raises(ClaimMissing):
@@ -210,6 +212,44 @@ async def test_a_file_that_a_crash_left_half_written_is_no_body_and_goes(tmp_pat
         assert await store.list("ab") == []
         assert not half.exists()
         assert fresh.exists()
+
+
+YEAR = 365 * 86_400_000_000  # microseconds
+
+
+async def test_a_clock_that_was_set_forward_by_years_is_not_believed_by_the_next_process(
+    tmp_path: Path,
+) -> None:
+    """A store is opened three times in one boot: before, after, and when the clock is right."""
+
+    async def told(boot: Boot | None) -> timedelta:
+        store = FolderStore(tmp_path / "store", boot=lambda: boot)
+        await store.prepare()
+        return now() - await store.date()
+
+    near = timedelta(minutes=5)
+    assert abs(await told(Boot("one", 3 * YEAR // 2))) < near
+    assert abs(await told(Boot("one", YEAR // 2)) - timedelta(days=365)) < near
+    assert abs(await told(Boot("one", 3 * YEAR // 2))) < near
+    assert abs(await told(Boot("two", YEAR // 2))) < near
+    assert abs(await told(None)) < near
+
+
+async def test_a_clock_that_was_right_only_later_is_believed(tmp_path: Path) -> None:
+    """Set back, or set forward from a date before the program was built."""
+    boots = [Boot("one", each * YEAR) for each in (60, 2, 30, 31)]
+    for boot in boots:
+        store = FolderStore(tmp_path / "store", boot=lambda boot=boot: boot)
+        await store.prepare()
+        assert abs(now() - await store.date()) < timedelta(minutes=5)
+
+
+async def test_a_folder_that_lost_its_mark_tells_no_date(tmp_path: Path) -> None:
+    async with folder(tmp_path) as store:
+        (tmp_path / "store" / "pairgate-claims").unlink()
+
+        with pytest.raises(Unavailable):
+            await store.date()
 
 
 async def test_a_write_that_fails_leaves_nothing(
