@@ -11,12 +11,13 @@ If no call waits for `LINGER` seconds, the tasks stop receiving and give back th
                          └── ...                 at most one batch of each is kept
 """
 
+import math
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 import trio
@@ -35,6 +36,7 @@ from gateway.capabilities.settling import SettlementDoubts, settle_all
 from gateway.changes import Changes
 from gateway.domain.backoff import Backoff
 from gateway.domain.bounded import Bounded
+from gateway.domain.clocks.lock_ends import USUAL_LOCK
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, Outcome
 from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
@@ -71,6 +73,14 @@ class _ShardSource:
     receiving: trio.CancelScope | None = None
     error: BrokerError | None = None
     kept: int = 0  # deliveries among `ShardedReceiver._ready`
+
+
+class _KeptDelivery(NamedTuple):
+    """A delivery that no call has returned yet, and the end of its lock by Trio's clock."""
+
+    source: _ShardSource
+    delivery: Delivery
+    until: float
 
 
 @asynccontextmanager
@@ -114,7 +124,7 @@ class ShardedReceiver(Wrapper):
     rng: random.Random
     _first: Receiver | None = attrs.field(default=None, init=False)
     _sources: dict[int, _ShardSource] = attrs.field(factory=dict, init=False)
-    _ready: deque[tuple[_ShardSource, Delivery]] = attrs.field(factory=deque, init=False)
+    _ready: deque[_KeptDelivery] = attrs.field(factory=deque, init=False)
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
     # By lock token, of unsettled deliveries whose sequence number has no room for the shard.
     _origins: Bounded[str | None, int] = attrs.field(
@@ -165,7 +175,7 @@ class ShardedReceiver(Wrapper):
 
     def _remove(self, source: _ShardSource) -> None:
         """Stop receiving from the shard. Its receiver gives back the kept messages."""
-        self._ready = deque(each for each in self._ready if each[0] is not source)
+        self._ready = deque(each for each in self._ready if each.source is not source)
         source.scope.cancel()
 
     # --- receiving
@@ -251,9 +261,11 @@ class ShardedReceiver(Wrapper):
 
     def _keep(self, source: _ShardSource, found: Sequence[Delivery]) -> None:
         if not source.scope.cancel_called:  # otherwise its receiver gives them back
-            own = [(source, self._outward(source.number, each)) for each in found]
-            self._ready += own
-            source.kept += len(own)
+            date, now = self.clock(), trio.current_time()
+            for each in found:
+                until = now + _seconds_locked(each.locked_until, date)
+                self._ready.append(_KeptDelivery(source, self._outward(source.number, each), until))
+            source.kept += len(found)
 
     def _linger(self) -> None:
         self._lasts = trio.current_time() + LINGER
@@ -294,13 +306,12 @@ class ShardedReceiver(Wrapper):
 
     def _take(self, limit: int) -> list[Delivery]:
         """Kept deliveries whose locks hold."""
-        now, taken = self.clock(), list[Delivery]()
+        now, taken = trio.current_time(), list[Delivery]()
         while self._ready and len(taken) < limit:
-            source, delivery = self._ready.popleft()
-            source.kept -= 1
-            until = delivery.locked_until
-            if until is None or until > now:  # otherwise the shard delivers the message again
-                taken.append(delivery)
+            kept = self._ready.popleft()
+            kept.source.kept -= 1
+            if kept.until > now:  # otherwise the shard delivers the message again
+                taken.append(kept.delivery)
         return taken
 
     async def _deleted(self, taken: Sequence[Delivery]) -> list[Delivery]:
@@ -391,10 +402,11 @@ class ShardedReceiver(Wrapper):
         Release the kept messages, unless the namespace would count the release as a delivery: they
         are then kept for a later call, as long as their locks hold.
         """
-        for source, delivery in [each for each in self._ready if _takes_back(each[0].receiver)]:
-            if (source, delivery) not in self._ready:
+        for kept in [each for each in self._ready if _takes_back(each.source.receiver)]:
+            if kept not in self._ready:
                 continue  # a call has taken it meanwhile
-            self._ready.remove((source, delivery))
+            self._ready.remove(kept)
+            source, delivery = kept.source, kept.delivery
             source.kept -= 1
             if source.receiver is not None:
                 with suppress(BrokerError):  # the message's lock expires instead
@@ -566,3 +578,15 @@ def _by_number(found: Mapping[int, Delivery], numbers: Sequence[int]) -> list[De
 def _takes_back(receiver: Receiver | None) -> bool:
     takes_back = None if receiver is None else offered(receiver, TakesBack)
     return takes_back is not None and takes_back.takes_back_uncounted
+
+
+def _seconds_locked(locked_until: datetime | None, date: datetime) -> float:
+    """
+    The seconds for which the lock of a message holds that was received just now.
+
+    A lock that seems over shows that our clock is ahead: then the usual duration is assumed.
+    """
+    if locked_until is None:
+        return math.inf
+    left = (locked_until - date).total_seconds()
+    return left if left > 0 else USUAL_LOCK

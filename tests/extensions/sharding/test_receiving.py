@@ -179,6 +179,25 @@ async def test_kept_and_unsettled_deliveries_are_released_at_the_end(
         assert trio.current_time() == began
 
 
+@pytest.mark.parametrize("days", [-3650, 3650])
+async def test_a_clock_that_is_wrong_by_years_keeps_no_delivery_back(
+    days: int, autojump_clock: trio.abc.Clock
+) -> None:
+    """The dates of locks are the namespace's."""
+    async with stand() as here:
+        wrong = sharded(here.memory, FOUR, VirtualClock(timedelta(days=days)))
+        await here.fill(2)
+        found = 0
+        with trio.move_on_after(LOCK.total_seconds()):
+            async with wrong.open_receiver(ORDERS) as receiver:
+                while found < 8:
+                    for delivery in await receiver.receive(1):
+                        await receiver.settle(delivery, Complete())
+                        found += 1
+
+    assert found == 8
+
+
 async def test_every_settlement_leads_back_to_its_shard(autojump_clock: trio.abc.Clock) -> None:
     async with stand() as here:
         await here.fill(2)
