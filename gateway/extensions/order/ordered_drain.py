@@ -26,6 +26,7 @@ import trio
 from gateway.capabilities import SessionReceiver, Sessions
 from gateway.domain import backlog
 from gateway.domain.bounded import Bounded
+from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.copies import CopyStep
 from gateway.domain.dead_letters import MALFORMED
 from gateway.domain.entity import EntityPath
@@ -288,9 +289,9 @@ class OrderedDrain:
     async def _keep_session(self, receiver: SessionReceiver, scope: trio.CancelScope) -> None:
         """Renew the session's lock. If it was lost, `scope` is cancelled."""
         while True:
-            left = (receiver.locked_until - self.at.clock()).total_seconds()
-            usual = self.at.info.shortest_lock
-            await trio.sleep(max(min(usual, left) / LOCK_SHARE, 0.1))
+            now, usual = trio.current_time(), self.at.info.shortest_lock
+            ends = LockEnds.of(receiver.locked_until, self.at.clock(), now, usual)
+            await trio.sleep(max((ends.earliest - now) / LOCK_SHARE, 0.1))
             with trio.move_on_after(PATIENCE * self.at.options.attempt_timeout):
                 try:
                     await receiver.renew_session()

@@ -1,5 +1,7 @@
 """The messages of ordered entities move in the order of their session, despite any failure."""
 
+from datetime import timedelta
+
 import attrs
 import pytest
 import trio
@@ -19,6 +21,7 @@ from gateway.extensions.redrive.order import Redriven, Selection
 from gateway.extensions.redrive.redrive import Redrive
 from gateway.offering import required
 from gateway.pairing.syphon.pauses import Pauses
+from tests.harness.clocks import VirtualClock
 from tests.harness.faults import LoseAnswer, Operation, Refuse
 from tests.pairing.harness import (
     BILLS,
@@ -263,6 +266,16 @@ async def test_a_session_whose_messages_cant_be_received_is_left_for_a_while(har
     await wait_empty(harness)
 
     assert harness.primary.times(Operation.SEND)[0] >= failed + PAUSE
+
+
+async def test_a_clock_that_is_ahead_by_years_renews_no_session_more_often(harness):
+    harness.clocks["syphon"] = VirtualClock(timedelta(days=3650))
+    await divert(harness, message("a"))
+    harness.primary.fail(Slow(300.0), Operation.SEND)
+    await harness.syphon(attempt_timeout=600.0)
+    await trio.sleep(200.0)
+
+    assert 1 <= len(harness.secondary.times(Operation.RENEW)) <= 100
 
 
 async def test_a_paused_queue_releases_its_sessions_so_that_all_of_it_can_be_purged(
