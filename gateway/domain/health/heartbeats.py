@@ -96,11 +96,9 @@ class SyphonsSeen:
         return f"no syphon has been seen{since}"
 
 
-def alive_among(heartbeats: Sequence[Heartbeat], now: datetime) -> tuple[Heartbeat, ...]:
-    """The heartbeats within their lifetime, as in `SyphonsSeen.alive`."""
-    found = [each for each in heartbeats if now - each.at <= each.lifetime]
-    found.sort(key=lambda each: each.at, reverse=True)
-    return tuple(found[:MOST_SHOWN])
+def newest_among(heartbeats: Sequence[Heartbeat]) -> tuple[Heartbeat, ...]:
+    """The heartbeats that are shown, the newest first."""
+    return tuple(sorted(heartbeats, key=lambda each: each.at, reverse=True)[:MOST_SHOWN])
 
 
 def _date(at: datetime) -> str:

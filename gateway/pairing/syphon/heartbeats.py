@@ -10,7 +10,7 @@ receive from the backlog.
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
@@ -19,10 +19,11 @@ import trio
 from gateway.capabilities import Peeks
 from gateway.domain import backlog
 from gateway.domain.billing import UPKEEP
+from gateway.domain.clocks.clock_note import LARGE
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound, NotSupported
 from gateway.domain.events.gateway import HeartbeatsNotLeft
-from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen, alive_among
+from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen, newest_among
 from gateway.domain.message import Delivery, Message
 from gateway.offering import offered
 from gateway.ports import Broker, NewId, Observer, WallClock
@@ -121,14 +122,27 @@ class Heartbeats:
             self._refused = False
 
 
+@attrs.frozen
+class _LastSeen:
+    """The last heartbeat of a syphon, which counts as alive until then, by Trio's clock."""
+
+    heartbeat: Heartbeat
+    until: float
+
+
 @attrs.define(eq=False, kw_only=True)
 class HeartbeatReader:
-    """Finds out which syphons are alive."""
+    """
+    Finds out which syphons are alive.
+
+    A heartbeat's age is the time since its date, where both clocks agree. A heartbeat from the
+    future, or one that follows another of its syphon, has just come, whatever its date says.
+    """
 
     secondary: Broker
     label: str
     clock: WallClock
-    _seen: dict[str, Heartbeat] = attrs.field(factory=dict, init=False)  # the last of each syphon
+    _seen: dict[str, _LastSeen] = attrs.field(factory=dict, init=False)  # by syphon
     _next: int = attrs.field(default=0, init=False)  # sequence number
     _last: datetime | None = attrs.field(default=None, init=False)
     _since: datetime | None = attrs.field(default=None, init=False)
@@ -155,8 +169,9 @@ class HeartbeatReader:
         if not await self._read(peeks, self._next) and self._next:
             # Perhaps the queue was created again, with new numbers.
             await self._read(peeks, 0)
-        now = self.clock()
-        return self._told(now, alive=alive_among([*self._seen.values()], now))
+        now = trio.current_time()
+        alive = [each.heartbeat for each in self._seen.values() if now <= each.until]
+        return self._told(self.clock(), alive=newest_among(alive))
 
     async def _read(self, peeks: Peeks, first: int) -> int:
         """Read the heartbeats from that sequence number on; return how many messages there were."""
@@ -175,15 +190,20 @@ class HeartbeatReader:
         return count
 
     def _note(self, peeked: Sequence[Delivery]) -> None:
-        for each in peeked:
-            heartbeat = heartbeat_in(each)
-            if heartbeat is None:
+        for heartbeat in filter(None, map(heartbeat_in, peeked)):
+            before = self._seen.get(heartbeat.syphon)
+            if before is not None and not _follows(heartbeat.at, before.heartbeat.at):
                 continue
-            before = self._seen.pop(heartbeat.syphon, heartbeat)
-            self._seen[heartbeat.syphon] = max(before, heartbeat, key=lambda one: one.at)
+            age = max(self.clock() - heartbeat.at, timedelta())
+            if before is not None and age > heartbeat.lifetime:
+                age = timedelta()
+            until = trio.current_time() + (heartbeat.lifetime - age).total_seconds()
+            self._seen.pop(heartbeat.syphon, None)
+            self._seen[heartbeat.syphon] = _LastSeen(heartbeat, until)
             if len(self._seen) > MOST_KEPT:
                 del self._seen[next(iter(self._seen))]
-            self._last = max(self._last or heartbeat.at, heartbeat.at)
+            if self._last is None or _follows(heartbeat.at, self._last):
+                self._last = heartbeat.at
 
     async def _count_consumers(self) -> SyphonsSeen:
         """RabbitMQ shows no message, but counts the consumers of a queue."""
@@ -205,7 +225,8 @@ class HeartbeatReader:
         self, now: datetime, *, alive: tuple[Heartbeat, ...] = (), consumers: int = 0
     ) -> SyphonsSeen:
         self._since = self._since or now
-        latest = max(self._seen.values(), key=lambda each: each.at, default=None)
+        known = [each.heartbeat for each in self._seen.values()]
+        latest = max(known, key=lambda each: each.at, default=None)
         return SyphonsSeen(
             at=now,
             alive=alive,
@@ -245,6 +266,11 @@ def heartbeat_in(delivery: Delivery) -> Heartbeat | None:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
     return heartbeat if 0.0 < heartbeat.interval <= LONGEST_INTERVAL else None
+
+
+def _follows(date: datetime, earlier: datetime) -> bool:
+    """True for a later date, also if the clock was set back by years meanwhile."""
+    return date > earlier or earlier - date > timedelta(seconds=LARGE)
 
 
 def _date(text: str) -> datetime:

@@ -72,13 +72,15 @@ class Place:
     secondary: MemoryBroker
     nursery: trio.Nursery
     events: Events = attrs.field(factory=Events)
+    clock: VirtualClock = attrs.field(factory=VirtualClock)  # of the secondary
+    reading: VirtualClock = attrs.field(factory=VirtualClock)  # of the gateways
     moved: int = 0
     paused: bool = False
     _syphons: int = 0
 
     def reader(self, secondary: Broker | None = None) -> HeartbeatReader:
         return HeartbeatReader(
-            secondary=secondary or self.secondary, label=LABEL, clock=VirtualClock()
+            secondary=secondary or self.secondary, label=LABEL, clock=self.reading
         )
 
     async def start(self, host: str, secondary: Broker | None = None) -> Callable[[], None]:
@@ -112,7 +114,8 @@ class Place:
 @pytest.fixture
 async def place() -> AsyncIterator[Place]:
     async with trio.open_nursery() as nursery:
-        yield Place(MemoryBroker(VirtualClock(), random.Random(1)), nursery)
+        clock = VirtualClock()
+        yield Place(MemoryBroker(clock, random.Random(1)), nursery, clock=clock)
         nursery.cancel_scope.cancel()
 
 
@@ -148,6 +151,44 @@ async def test_a_syphon_that_ends_is_alive_no_more_after_three_intervals(place: 
         f"no syphon has been seen since {after.last:%F %T} UTC;"
         " the last was syphon on gw-1 (process 1)"
     )
+
+
+YEARS = timedelta(days=3650)
+
+
+@pytest.mark.parametrize("step", [YEARS, -YEARS], ids=["ahead", "behind"])
+async def test_a_gateway_whose_clock_is_wrong_by_years_sees_a_syphon_as_long_as_it_runs(
+    place: Place, step: timedelta
+) -> None:
+    reader = place.reader()
+    place.reading.skew = step
+    end = await place.start("gw-1")
+    await reader.look()
+    await trio.sleep(INTERVAL)
+    running = await reader.look()
+    end()
+    await trio.sleep(3 * INTERVAL + 1)
+
+    assert (running.count, (await reader.look()).count) == (1, 0)
+
+
+async def test_a_clock_of_all_that_is_ahead_for_a_while_keeps_no_dead_syphon_alive(
+    place: Place,
+) -> None:
+    reader = place.reader()
+    end = await place.start("gw-1")
+    counts = []
+    for skew in (timedelta(), YEARS, timedelta()):
+        place.clock.skew = place.reading.skew = skew
+        await trio.sleep(2 * INTERVAL)
+        counts.append((await reader.look()).count)
+    end()
+    await trio.sleep(3 * INTERVAL + 1)
+    seen = await reader.look()
+
+    assert (counts, seen.count) == ([1, 1, 1], 0)
+    assert seen.last is not None
+    assert seen.last <= VirtualClock()()
 
 
 async def test_a_syphon_that_lives_for_hours_leaves_a_handful_of_messages(place: Place) -> None:
