@@ -34,6 +34,25 @@ async def test_a_message_is_completed_after_its_handler_has_returned(harness):
     assert await harness.waiting() == []
 
 
+@pytest.mark.parametrize("days", [-3650, 3650], ids=["behind", "ahead"])
+async def test_a_clock_that_is_wrong_by_years_lets_no_lock_end_under_a_handler(harness, days):
+    runs = 0
+
+    async def handle(item):
+        nonlocal runs
+        runs += 1
+        await trio.sleep(400.0)
+
+    queue = EntityPath("long")
+    await harness.create(queue, lock_duration=timedelta(minutes=1))
+    await harness.send("m1", queue=queue)
+    await harness.listen(handle, "long", clock=VirtualClock(timedelta(days=days)))
+    await trio.sleep(1000.0)
+
+    assert (runs, ids(harness.items)) == (1, ["m1"])
+    assert await harness.waiting(queue) == []
+
+
 async def test_items_are_handled_in_parallel_and_never_more_than_the_bound(harness):
     running = most = 0
 

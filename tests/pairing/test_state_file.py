@@ -2,7 +2,7 @@
 
 import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
@@ -180,6 +180,32 @@ async def test_a_restart_in_an_outage_diverts_at_once(harness, path):
 
     assert accepted_by is AcceptedBy.BACKLOG
     assert harness.primary.sends() == before
+
+
+@virtual_time
+@pytest.mark.parametrize("days", [-3650, 3650], ids=["back", "forward"])
+async def test_a_clock_that_is_set_by_years_between_two_runs_holds_no_entity_on_the_backlog(
+    harness, path, disk, days
+):
+    first = harness.parts(failover_interval=0.0).assemble()
+    harness.primary.fail(Refuse())
+    await first.broker.send(ORDERS, [message()])
+    assert await file_of(harness, first, path).save()
+    harness.clock.skew = timedelta(days=days)
+
+    second = await harness.pair(state=path, failover_interval=0.0)
+    diverted = await send_accepted_by(second.broker, ORDERS, [message("m2")])
+    harness.primary.heal()
+    await trio.sleep(40)
+    returned = await send_accepted_by(second.broker, ORDERS, [message("m3")])
+    await trio.sleep(40)
+    last = await send_accepted_by(second.broker, ORDERS, [message("m4")])
+
+    assert (diverted, returned, last) == (
+        AcceptedBy.BACKLOG,
+        AcceptedBy.PRIMARY,
+        AcceptedBy.PRIMARY,
+    )
 
 
 @pytest.mark.parametrize("before", [None, Identity("store", "former")])
