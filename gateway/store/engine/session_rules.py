@@ -11,8 +11,9 @@ from gateway.domain.errors import SessionLockLost
 from gateway.domain.message import ReceiveMode, Settlement
 from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.dispatch import Dispatch
+from gateway.store.engine.locks import Lock
 from gateway.store.engine.queue_content import Entity, quota_of
-from gateway.store.engine.sessions import Sessions
+from gateway.store.engine.sessions import HeldSession, Sessions
 
 
 @attrs.frozen
@@ -95,10 +96,12 @@ class SessionRules:
         self._queue.check_active()
         self._queue.check_keeps()
         self._queue.sweep(now)
-        held = self._sessions.find(holder, now).held
-        return self._dispatch.take(
+        lock = self._sessions.find(holder, now)
+        held = lock.held
+        taken = self._dispatch.take(
             lambda more: self._sessions.next_rows(held, more), limit, mode, now, held
         )
+        return self._locked_as(lock, taken, now)
 
     def take_deferred(
         self, holder: str, sequences: Sequence[int], mode: ReceiveMode, now: Now
@@ -107,8 +110,9 @@ class SessionRules:
         self._queue.check_active()
         self._queue.check_keeps()
         self._queue.sweep(now)
-        held = self._sessions.find(holder, now).held
-        return self._dispatch.take_deferred(sequences, mode, now, held)
+        lock = self._sessions.find(holder, now)
+        taken = self._dispatch.take_deferred(sequences, mode, now, lock.held)
+        return self._locked_as(lock, taken, now)
 
     def settle(self, holder: str, token: str | None, settlement: Settlement, now: Now) -> None:
         """As `Queue.settle`."""
@@ -137,6 +141,16 @@ class SessionRules:
     def page(self, updated_since: int | None, skip: int, top: int) -> Sequence[str]:
         """Ids of the sessions with messages, or of those whose state was set after that date."""
         return self._sessions.page(updated_since, skip, top)
+
+    def _locked_as(
+        self, lock: Lock[HeldSession], taken: list[TakenRow], now: Now
+    ) -> list[TakenRow]:
+        """The deliveries, with the end of the session's lock: none of them is locked longer."""
+        left = round((self._sessions.ends_at(lock) - now.monotonic) * 1_000_000)
+        return [
+            each if each.token is None else attrs.evolve(each, locked_until=now.wall + left)
+            for each in taken
+        ]
 
     def _seconds(self) -> float:
         return self._queue.properties.lock_duration.total_seconds()

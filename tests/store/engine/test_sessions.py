@@ -643,3 +643,13 @@ def test_a_receiver_that_names_no_session_gets_nothing_of_a_queue_that_has_them(
 def test_a_queue_without_sessions_says_so() -> None:
     with pytest.raises(InvalidRequest, match="doesn't require sessions"):
         _ = make(requires_session=False).sessions
+
+
+def test_a_message_of_a_session_is_locked_no_longer_than_the_session() -> None:
+    queue = make()
+    send(queue, "a", "1")
+    accepted = accept(queue, "a", at(1))
+
+    [taken] = queue.sessions.take(accepted.holder, 1, ReceiveMode.PEEK_LOCK, at(5))
+
+    assert taken.locked_until == accepted.until
