@@ -75,8 +75,11 @@ class LineWriter:
             if not (line or dropped or is_due):
                 return
             try:
-                if line or dropped:
-                    self._write((self._gap(dropped) if dropped else "") + line)
+                if dropped:
+                    self._write(self._gap(dropped))
+                    dropped = 0  # told, whatever becomes of the line
+                if line:
+                    self._write(line)
             except OSError:
                 with self._changed:
                     self._dropped += dropped + bool(line)
