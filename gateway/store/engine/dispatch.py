@@ -45,10 +45,11 @@ class Dispatch:
         mode: ReceiveMode,
         now: Now,
         session: HeldSession | None = None,
+        until: int | None = None,
     ) -> list[TakenRow]:
         """
         Deliver the rows that `next_rows` returns, at most `limit`, and fewer if they are large.
-        With a session, a row stays locked as long as the session.
+        With a session, a row stays locked as long as the session: `until` then (wall clock).
         """
         entity, fit = self._content.entity, self._content.fit
         entity.touch(now)
@@ -61,11 +62,13 @@ class Dispatch:
             size += sum([row.size for row in rows])
             if not rows:
                 break
-            taken += [self._deliver(row, mode, now, session) for row in rows if fit(row, now)]
+            taken += [
+                self._deliver(row, mode, now, session, until) for row in rows if fit(row, now)
+            ]
         return taken
 
     def _deliver(
-        self, row: Row, mode: ReceiveMode, now: Now, session: HeldSession | None
+        self, row: Row, mode: ReceiveMode, now: Now, session: HeldSession | None, until: int | None
     ) -> TakenRow:
         deliveries = row.deliveries + 1
         if mode is ReceiveMode.RECEIVE_AND_DELETE:
@@ -75,16 +78,18 @@ class Dispatch:
         self._content.storage.rows.count_delivery(row, deliveries, durable=durable)
         duration = self._content.entity.properties.lock_duration
         token = self._new_token()
-        until = now.monotonic + duration.total_seconds()
+        if until is None:
+            until = now.wall + duration // MICROSECOND
+        ends = now.monotonic + duration.total_seconds()
         if session is not None:
             self._journal.note(session.tokens.discard, token)
             session.tokens.add(token)
-            until = math.inf  # locked as long as the session
+            ends = math.inf  # locked as long as the session
         if self._locks is None:
             self._locks = Locks(self._journal)
-        self._locks.add(token, without_content(row, deliveries), until)
+        self._locks.add(token, without_content(row, deliveries), ends)
         self._content.index.lock(row)
-        return TakenRow(row, deliveries, token, now.wall + duration // MICROSECOND, now.wall)
+        return TakenRow(row, deliveries, token, until, now.wall)
 
     def uncount(self, row: Row) -> None:
         """Store that the last delivery of a locked row doesn't count."""
@@ -107,10 +112,11 @@ class Dispatch:
         now: Now,
         session: HeldSession | None = None,
         state: State = State.DEFERRED,
+        until: int | None = None,
     ) -> list[TakenRow]:
         """
         Deliver the deferred messages of that state with these sequence numbers, all or none. With a
-        session, they stay locked as long as the session.
+        session, they stay locked as long as the session: `until` then (wall clock).
 
         Raises:
             MessageNotFound: a message doesn't exist, has expired, is locked, or belongs to another
@@ -132,7 +138,7 @@ class Dispatch:
             locked = self._content.index.is_locked(row)
             if strange or locked or not self._content.fit(row, now):
                 raise MessageNotFound(f"{path}: there is no deferred message {row.number}")
-        return [self._deliver(row, mode, now, session) for row in rows]
+        return [self._deliver(row, mode, now, session, until) for row in rows]
 
     def find(self, token: str | None, now: Now) -> Lock[Row]:
         """

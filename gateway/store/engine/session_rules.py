@@ -97,11 +97,10 @@ class SessionRules:
         self._queue.check_keeps()
         self._queue.sweep(now)
         lock = self._sessions.find(holder, now)
-        held = lock.held
-        taken = self._dispatch.take(
-            lambda more: self._sessions.next_rows(held, more), limit, mode, now, held
+        held, until = lock.held, self._end_of(lock, now)
+        return self._dispatch.take(
+            lambda more: self._sessions.next_rows(held, more), limit, mode, now, held, until
         )
-        return self._locked_as(lock, taken, now)
 
     def take_deferred(
         self, holder: str, sequences: Sequence[int], mode: ReceiveMode, now: Now
@@ -111,8 +110,8 @@ class SessionRules:
         self._queue.check_keeps()
         self._queue.sweep(now)
         lock = self._sessions.find(holder, now)
-        taken = self._dispatch.take_deferred(sequences, mode, now, lock.held)
-        return self._locked_as(lock, taken, now)
+        until = self._end_of(lock, now)
+        return self._dispatch.take_deferred(sequences, mode, now, lock.held, until=until)
 
     def settle(self, holder: str, token: str | None, settlement: Settlement, now: Now) -> None:
         """As `Queue.settle`."""
@@ -142,15 +141,9 @@ class SessionRules:
         """Ids of the sessions with messages, or of those whose state was set after that date."""
         return self._sessions.page(updated_since, skip, top)
 
-    def _locked_as(
-        self, lock: Lock[HeldSession], taken: list[TakenRow], now: Now
-    ) -> list[TakenRow]:
-        """The deliveries, with the end of the session's lock: none of them is locked longer."""
-        left = round((self._sessions.ends_at(lock) - now.monotonic) * 1_000_000)
-        return [
-            each if each.token is None else attrs.evolve(each, locked_until=now.wall + left)
-            for each in taken
-        ]
+    def _end_of(self, lock: Lock[HeldSession], now: Now) -> int:
+        """The end of a session's lock (wall clock)."""
+        return now.wall + round((self._sessions.ends_at(lock) - now.monotonic) * 1_000_000)
 
     def _seconds(self) -> float:
         return self._queue.properties.lock_duration.total_seconds()
