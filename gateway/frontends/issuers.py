@@ -35,7 +35,7 @@ from gateway.wire.openid.keys import KeySet, fits_a_header
 WAIT_SECONDS: Final = 3.0  # of a request, for the keys of its token
 PAUSE: Final = 10.0  # seconds between two reads that tokens with unknown keys cause
 _FIRST_RETRY: Final = 1.0  # seconds after a failure, doubled with each further one
-_LAST_RETRY: Final = 60.0
+_LAST_RETRY: Final = 60.0  # seconds: tokens of a provider that is back are accepted within a minute
 # The resource of a token that names none: the whole endpoint.
 EVERYTHING: Final = "amqp://any/"
 

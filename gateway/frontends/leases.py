@@ -57,7 +57,7 @@ from gateway.net.visits import current_visit
 from gateway.offering import offered, required
 from gateway.ports import Broker, Receiver, WallClock
 
-_UUID: Final = 36  # characters
+_UUID: Final = 36  # characters: as written by RFC 9562
 _SWEEP: Final = 1.0  # seconds between two looks at all leases, which take milliseconds
 
 

@@ -15,7 +15,7 @@ from gateway.ports import Observer
 
 WINDOW: Final = 60.0  # seconds; each refusal is reported once within them
 MOST: Final = 50  # different refusals that are reported within a window; of the others only the sum
-LONGEST_NAME: Final = 64
+LONGEST_NAME: Final = 64  # characters: enough to recognize a client
 
 
 @attrs.define(eq=False)

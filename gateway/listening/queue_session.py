@@ -27,7 +27,7 @@ from gateway.ports import Receiver
 T = TypeVar("T")
 
 MARGIN: Final = 0.1  # of its lock is left when a handler is cancelled
-LONGEST_MARGIN: Final = 5.0  # seconds
+LONGEST_MARGIN: Final = 5.0  # seconds: enough for a handler to end, and to settle
 # seconds: a lock of 1 s, the shortest that is usable, has already lost some time
 SHORTEST_LOCK: Final = 0.9
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 AUTHORITIES: Final = frozenset({"ca", "client_ca"})  # settings that name authorities
 REVOKED: Final = "crl"  # the setting that names revocation lists
-LONGEST_NAME: Final = 120
-_MOST_NAMES: Final = 4
+LONGEST_NAME: Final = 120  # characters: a name that is longer fills a line of the log
+_MOST_NAMES: Final = 4  # names of a certificate: enough to recognize it
 _LABEL: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
 _LIST: Final = b"X509 CRL"
 

@@ -14,8 +14,8 @@ import trio
 from gateway.net.unix import client_of
 
 MOST_DESCRIPTORS: Final = 250  # descriptors of one message; Linux allows 253
-LONGEST_MESSAGE: Final = 1024 * 1024
-_CHUNK: Final = 64 * 1024
+LONGEST_MESSAGE: Final = 1024 * 1024  # bytes: the names of thousands of sockets take less
+_CHUNK: Final = 64 * 1024  # as many as Trio's streams receive at once by default
 
 
 @attrs.frozen

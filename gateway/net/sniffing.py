@@ -20,7 +20,7 @@ from gateway.net.listeners import ConnectionHandler
 from gateway.net.tls_handshake import accept_tls, say_goodbye
 from gateway.net.visits import FIRST_ON_ITS_WAY
 
-_RECEIVE_SIZE: Final = 64 * 1024
+_RECEIVE_SIZE: Final = 64 * 1024  # as many as Trio's streams receive at once by default
 # A server that doesn't speak the client's protocol answers with a protocol header that it supports
 # (AMQP 1.0, 2.2). This is the header of TLS (5.2.1).
 _AMQP_OVER_TLS: Final = b"AMQP\x02\x01\x00\x00"

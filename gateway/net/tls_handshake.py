@@ -11,6 +11,8 @@ from gateway.net.certificates import CertificateName, first_in, listed_hosts, na
 from gateway.net.tls import ClientTlsOptions, FileContext, TlsOptions, WatchedObject
 from gateway.net.visits import note_certificate
 
+# A client that has written its first request gets the alert instead of a reset: it has this time
+# and this number of bytes to read it.
 _GOODBYE_SECONDS: Final = 2.0
 _GOODBYE_BYTES: Final = 1024 * 1024
 _RECEIVE_SIZE: Final = 64 * 1024

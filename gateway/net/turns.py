@@ -47,8 +47,10 @@ class Waiters:
             self._lot.unpark_all()
 
 
+# Chosen by benchmarks/results/2026-11-26-starvation.md, which says what else was tried: a smaller
+# share for all, and steps of other sizes.
 MOST_BYTES: Final = 64 * 1024  # of the requests of one client, and their answers; one may have more
-LONGEST: Final = 0.1  # seconds
+LONGEST: Final = 0.1  # seconds: such a request waits for others, not for this process
 RECENT: Final = 1.0  # seconds since its last request in which a client counts as having work
 NEWEST: Final = 0.25  # share of the latest answer in the mean of a client's answers
 LIGHT: Final = 2  # requests of a light client in progress, at most; none of its requests waits

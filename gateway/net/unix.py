@@ -18,7 +18,8 @@ from typing import Final, Protocol
 import attrs
 
 PREFIX: Final = "unix:"
-MODE: Final = 0o600
+MODE: Final = 0o600  # of a socket for which no other mode is chosen: only its owner connects
+# Two seconds in all: another process holds the lock only while it binds.
 LOCK_ATTEMPTS: Final = 100
 LOCK_PAUSE: Final = 0.02  # seconds
 LONGEST: Final = 107  # bytes of a path: the kernel's 108 have a NUL at the end

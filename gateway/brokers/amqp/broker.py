@@ -48,7 +48,8 @@ from gateway.wire.http.hosts import parse_server_url
 
 R = TypeVar("R", bound=AmqpReceiver)
 
-_CLOSE_TIMEOUT: Final = 5.0  # seconds
+# Seconds: a namespace that is alive answers a close within a round trip.
+_CLOSE_TIMEOUT: Final = 5.0
 _TRIES: Final = 2  # a link that had ended unnoticed is attached again
 _UNTOLD: Final = 2**31 - 1  # deliveries; AMQP doesn't report the limit
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}

@@ -47,7 +47,7 @@ from gateway.wire.amqp.events import (
 from gateway.wire.amqp.message import decode_message
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery, deliveries_before, token_of
 
-_MAX_CREDIT: Final = 1000
+_MAX_CREDIT: Final = 1000  # messages that may be on their way: ten receives of a syphon
 # A lock without an end lasts as long as its link; `renew` reports an end this far ahead.
 _AS_LONG_AS_THE_LINK: Final = timedelta(minutes=1)
 

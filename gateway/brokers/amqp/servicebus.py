@@ -49,11 +49,12 @@ from gateway.wire.amqp.management.requests import NODE
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.servicebus.connection_string import ConnectionString, parse_connection_string
 
+# Ports of IANA's registry.
 _PLAIN_PORT: Final = 5672
 _TLS_PORT: Final = 5671
 _HTTP_PORT: Final = 80
 _HTTPS_PORT: Final = 443
-_MAX_NUMBER: Final = 2**63 - 1
+_MAX_NUMBER: Final = 2**63 - 1  # of a signed 64-bit number
 _MOST_LOCKS: Final = 10_000  # queues whose lock durations are known
 
 

@@ -26,6 +26,7 @@ from gateway.brokers.entra.tokens import AccessToken
 from gateway.domain.errors import BrokerError, CredentialRefused, NoToken
 from gateway.net.secret_files import check_secret_file
 
+# Seconds of one try, of which `requesting.LONGEST` has room for a second.
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 10.0
 _MOST_TEXT: Final = 300  # characters of the identity provider's text that an error repeats

@@ -19,7 +19,7 @@ from gateway.domain.events.access import TokenRegained, TokenRequestFailed
 from gateway.ports import Observer, WallClock
 
 _RENEWED_AT: Final = 0.5  # share of a token's lifetime; the rest is for outages of the provider
-_JITTER: Final = 0.1
+_JITTER: Final = 0.1  # so that gateways that started together don't ask together
 _SOONEST: Final = 1.0  # seconds between two requests
 _MOST_PAUSE: Final = 120.0  # seconds that the identity provider may ask for
 _SPARE: Final = Backoff(first=2.0, cap=60.0)  # while a token is good

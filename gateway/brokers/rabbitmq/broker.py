@@ -75,7 +75,7 @@ from gateway.wire.rabbitmq.properties import Outgoing
 from gateway.wire.rabbitmq.queues import DeclareQueue, DeleteQueue
 
 _PORTS: Final = {"rabbitmq": 5672, "rabbitmqs": 5671}
-_CLOSE_TIMEOUT: Final = 2.0
+_CLOSE_TIMEOUT: Final = 2.0  # seconds: a broker that is alive answers a close within a round trip
 # Bytes per message, as in Service Bus; assumed until the first message arrives.
 _USUAL_LIMIT: Final = 256 * 1024
 _MANAGEMENT_LAG: Final = 10.0  # seconds; the longest delay of the plugin's counts

@@ -23,8 +23,8 @@ from gateway.domain.texts import check_reason
 from gateway.net.rabbitmq.channel import Channel
 from gateway.wire.rabbitmq.properties import Incoming
 
-_COUNTER_BITS: Final = 20
-_LOW: Final = (1 << 48) - 1
+_COUNTER_BITS: Final = 20  # as `properties._TAG_BITS` of the wire: a million within a millisecond
+_LOW: Final = (1 << 48) - 1  # the bits of a UUID's last group
 
 
 @attrs.define(eq=False)

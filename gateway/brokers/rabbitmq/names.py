@@ -6,7 +6,7 @@ from typing import Final
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 
-MAX_NAME: Final = 255  # bytes
+MAX_NAME: Final = 255  # bytes of a short string
 DEAD_LETTER: Final = ":dead-letter"  # can't clash: names of entities contain no colon
 NAME: Final = re.compile(r"[a-zA-Z0-9._~/-]+", re.ASCII)
 

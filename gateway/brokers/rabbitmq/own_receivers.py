@@ -15,8 +15,8 @@ from gateway.brokers.rabbitmq.receiver import RabbitmqReceiver
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import OutcomeUnknown
 
-_LONGEST: Final = 0.5  # seconds
-_PAUSE: Final = 0.05
+_LONGEST: Final = 0.5  # seconds: an operator waits for the count
+_PAUSE: Final = 0.05  # seconds, for ten tries within `_LONGEST`
 
 
 @attrs.frozen

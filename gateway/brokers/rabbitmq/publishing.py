@@ -31,7 +31,7 @@ from gateway.domain.message import Message
 from gateway.wire.rabbitmq.properties import Outgoing, prepare
 
 ELECTION: Final = 1.0  # seconds that a send waits for an election
-_PAUSE: Final = 0.1
+_PAUSE: Final = 0.1  # seconds, for ten questions within `ELECTION`
 
 
 @attrs.frozen(kw_only=True)

@@ -19,10 +19,10 @@ from gateway.wire.rabbitmq.management import ManagedQueue
 from gateway.wire.rabbitmq.queues import DeclareQueue
 
 UNLIMITED: Final = 2**31 - 1  # deliveries; the number that the legacy client asks for
-_MOST_MEGABYTES: Final = 2**31 - 1
-_MEBIBYTE: Final = 1024 * 1024
+_MOST_MEGABYTES: Final = 2**31 - 1  # of .NET's int, as Service Bus has this number
+_MEBIBYTE: Final = 1024 * 1024  # bytes: Service Bus counts megabytes, RabbitMQ bytes
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_LONGEST: Final = 2**32 - 1  # milliseconds
+_LONGEST: Final = 2**32 - 1  # milliseconds: RabbitMQ refuses more
 # The properties that arguments of a queue hold in any value.
 KEEPS: Final = frozenset(
     {"max_delivery_count", "default_time_to_live", "max_size_in_megabytes", "auto_delete_on_idle"}
@@ -34,7 +34,7 @@ _DEFAULT_LIMIT: Final = 20  # failed deliveries, where RabbitMQ has a limit by d
 _LIMITED_BY_DEFAULT: Final = (4, 0)
 _BALANCED: Final = (3, 10)
 _NEVER: Final = "pairgate-asks"  # not a type of queue, so a missing queue isn't created by asking
-_MOST_QUESTIONS: Final = 20
+_MOST_QUESTIONS: Final = 20  # each answer shows one argument, and RabbitMQ has fewer
 _LIMITS: Final = frozenset(
     {"x-delivery-limit", "x-expires", "x-max-length", "x-max-length-bytes", "x-message-ttl"}
 )

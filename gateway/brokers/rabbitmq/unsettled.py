@@ -29,7 +29,7 @@ from gateway.net.rabbitmq.channel import Channel, PendingAnswer
 
 MAX_DELIVERIES: Final = 10_000  # per receiver
 MAX_PREFETCH: Final = 1000  # per consumer
-_FADES: Final = 8
+_FADES: Final = 8  # deliveries: after some ten lighter ones, a heavy one is no longer expected next
 _NO_MESSAGE: Final = Message()
 
 

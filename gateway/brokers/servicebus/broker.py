@@ -66,8 +66,8 @@ LimitedT = TypeVar("LimitedT", EntityInfo, TopicInfo)
 
 _MAX_AMQP_REQUEST: Final = 2 * 1024 * 1024  # bytes; half of the default limit of a Pairgate
 _MAX_JSON_REQUEST: Final = 128 * 1024  # bytes; half of Service Bus's limit, because JSON is longer
-_TOKEN_LIFETIME: Final = 3600.0
-_CLOSE_TIMEOUT: Final = 5.0
+_TOKEN_LIFETIME: Final = 3600.0  # an hour, as the SDKs sign
+_CLOSE_TIMEOUT: Final = 5.0  # for the locks that are released at the end
 _PORTS: Final = {"servicebus+http": 80, "servicebus+https": 443}
 
 

@@ -39,7 +39,7 @@ from gateway.wire.servicebus.rest import (
 from gateway.wire.servicebus.sas import sign_sas
 
 _RENEWED_AT: Final = 0.8  # share of a token's lifetime
-_MAX_TOKENS: Final = 1000
+_MAX_TOKENS: Final = 1000  # entities; with more, all are signed again
 _BEARER: Final = "Bearer "
 # The request reached a server that knows no such method.
 _ONLY_OF_A_SERVER: Final = frozenset({400, 405, 501})

@@ -51,7 +51,7 @@ _LOCK: Final = timedelta(seconds=30)  # if the namespace doesn't report the end 
 _TOKEN: Final = b"S"  # begins a token: sequence number, milliseconds of the lock, lock token
 _NUMBERS: Final = struct.Struct(">qI")
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_MOST_MILLISECONDS: Final = 2**32 - 1
+_MOST_MILLISECONDS: Final = 2**32 - 1  # of the token's four bytes: 49.7 days
 
 
 @attrs.define(eq=False)

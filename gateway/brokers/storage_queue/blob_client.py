@@ -20,8 +20,8 @@ from gateway.wire.azure_blob import (
 )
 from gateway.wire.http.messages import Request, Response
 
-MAX_CONNECTIONS: Final = 16
-_UNAUTHORIZED: Final = 401
+MAX_CONNECTIONS: Final = 16  # bodies in transit at once, of up to 64 MiB each
+_UNAUTHORIZED: Final = 401  # of HTTP
 _THERE: Final = "ContainerAlreadyExists"
 
 

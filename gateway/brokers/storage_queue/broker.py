@@ -61,7 +61,7 @@ CANNOT: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The operations that this kind of namespace can't do, each with its substitute."""
 
-_CLOSE_TIMEOUT: Final = 5.0
+_CLOSE_TIMEOUT: Final = 5.0  # for the locks that are released at the end
 
 
 def open_namespace(

@@ -31,8 +31,8 @@ from gateway.frontends.auth import Authorizer
 from gateway.wire.http.event_stream import COMMENT, EVENT_STREAM, build_event
 from gateway.wire.http.messages import Headers, Request, Response
 
-_LARGEST: Final = 2**63 - 1  # bytes
-_MOST_DIGITS: Final = 20
+_LARGEST: Final = 2**63 - 1  # bytes; the most of a signed 64-bit number
+_MOST_DIGITS: Final = 20  # one more than such a number has
 
 
 @attrs.define(eq=False)

@@ -19,7 +19,7 @@ from gateway.ports import Observer
 from gateway.wire.http.messages import Headers, Request
 from gateway.wire.pairgate.scale import query_texts
 
-CONNECT_SECONDS: Final = 10.0
+CONNECT_SECONDS: Final = 10.0  # as for other operations of a listener
 SILENCE_SECONDS: Final = 45.0  # a third of that is a gateway's longest silence
 RETRY: Final = Backoff(first=0.5, cap=30.0)
 

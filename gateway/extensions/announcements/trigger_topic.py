@@ -39,11 +39,12 @@ from gateway.offering import offered, required
 from gateway.ports import Broker, NewId, Observer, Receiver
 
 ANSWER_SECONDS: Final = 10.0  # timeout of all operations but receive
-LAST_WORDS: Final = 2.0  # seconds
+# Seconds for a last send or deletion; a subscription that stays expires by itself.
+LAST_WORDS: Final = 2.0
 WORKING_SECONDS: Final = 60.0  # a channel that worked for so long hasn't failed
 RETRY: Final = Backoff(first=0.5, cap=30.0)
 SHORTEST_POLL: Final = 1.0  # seconds between two receives without a result
-BATCH: Final = 100
+BATCH: Final = 100  # triggers, of some bytes each
 LOCK: Final = timedelta(seconds=30)
 # idle time after which the subscription of a killed listener is deleted; the shortest allowed
 ABANDONED: Final = timedelta(minutes=5)

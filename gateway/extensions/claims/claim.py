@@ -47,7 +47,7 @@ _NAME: Final = re.compile(r"[0-9a-f]{32}\.[0-9]{1,12}(\.done)?", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _KEY: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_ID_LENGTH: Final = 32
+_ID_LENGTH: Final = 32  # hexadecimal digits: 128 bits, so that no two ids are the same
 _BUILT: Final = to_date(BUILT)
 
 

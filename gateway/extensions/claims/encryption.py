@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.domain.errors import MessageError
 
-KEY: Final = 32  # bytes
+KEY: Final = 32  # bytes: AES-256
 TAG: Final = 16  # bytes that the encryption adds
 _NONCE: Final = bytes(12)  # all zero, since each key encrypts one body only
 

@@ -9,7 +9,7 @@ from attrs import validators
 from gateway.domain.backoff import Backoff
 from gateway.extensions.claims.pack import MAX_MEMBERS, MAX_PACK
 
-_FORTNIGHT: Final = 14 * 86400.0
+_FORTNIGHT: Final = 14 * 86400.0  # seconds: the default time to live of many queues in Azure
 _LONG: Final[float | None] = _FORTNIGHT
 _positive = validators.gt(0.0)
 

@@ -49,9 +49,9 @@ CLAIM_MISSING: Final = "ClaimMissing"
 CLAIM_CORRUPT: Final = "ClaimCorrupt"
 MAX_HELD: Final = 100  # deliveries; with more, nothing else is received
 MAX_UNSETTLED: Final = 100_000  # claims; bodies of older ones are deleted by age
-MAX_MISSES: Final = 10_000
+MAX_MISSES: Final = 10_000  # claims; beyond it the grace of the oldest begins again
 _REASONS: Final = {ClaimMissing: CLAIM_MISSING, ClaimCorrupt: CLAIM_CORRUPT}
-_LEAST_PAUSE: Final = 0.1  # seconds
+_LEAST_PAUSE: Final = 0.1  # seconds: a store that says "at once" isn't asked without a pause
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -17,7 +17,8 @@ from gateway.extensions.cluster.requests import MOST_ADVICE, SuspectEntities, Su
 
 MOST_UNTOLD: Final = 1000  # entities for one peer; older ones are dropped
 AT_ONCE: Final = 32  # peers that are told at the same time
-LONGEST_REASON: Final = 150  # characters
+# Characters; less than `requests._MOST_REASON`, which other versions may need.
+LONGEST_REASON: Final = 150
 
 
 @attrs.define(eq=False)

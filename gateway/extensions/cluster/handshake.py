@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LENGTH: Final = 4  # bytes before a ciphertext
 TAG: Final = 16  # bytes of the tag of AES-GCM: the whole ciphertext of an empty frame
 _MAGIC: Final = b"PGCLUST1"
+# Bytes: of the secret's id, which only tells secrets apart, of a point of X25519 (RFC 7748), and of
+# a key of AES-256.
 _ID: Final = 8
 _POINT: Final = 32
 _KEY: Final = 32

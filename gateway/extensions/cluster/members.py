@@ -13,8 +13,8 @@ from gateway.extensions.cluster.tokens import tag_of
 from gateway.net.dialing import looking_up
 from gateway.net.listeners import split_address, written
 
-MOST_MEMBERS: Final = 1000
-LOOK_UP_SECONDS: Final = 2.0
+MOST_MEMBERS: Final = 1000  # a name that has more addresses is not that of a cluster
+LOOK_UP_SECONDS: Final = 2.0  # a resolver that answers later is asked again
 BETWEEN_LOOK_UPS: Final = 1.0  # seconds between two look-ups, whatever the number of unknown tags
 
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]

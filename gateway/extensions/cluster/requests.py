@@ -67,11 +67,11 @@ from gateway.wire.pairgate.frames import build_messages, parse_messages
 
 LARGEST: Final = 1024 * 1024  # bytes of a content
 MOST_ADVICE: Final = 50  # entities of one request
-_LENGTH: Final = 4
-_LARGEST_HEAD: Final = 64 * 1024
+_LENGTH: Final = 4  # bytes before the head
+_LARGEST_HEAD: Final = 64 * 1024  # bytes: `MOST_ADVICE` reasons and names, with room
 _MOST_REASON: Final = 200  # characters of advice
 _MOST_TEXT: Final = 2000  # characters of an error's text
-_LONGEST_PAUSE: Final = 3600.0  # seconds
+_LONGEST_PAUSE: Final = 3600.0  # seconds: no server means more than an hour
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LONGEST: Final = timedelta(days=365)  # beyond any invisibility timeout
 _ERRORS: Final = {

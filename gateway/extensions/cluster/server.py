@@ -33,9 +33,9 @@ from gateway.extensions.cluster.requests import (
 from gateway.net.visits import current_visit, note_authorized
 from gateway.ports import Observer
 
-HANDSHAKE_SECONDS: Final = 5.0
+HANDSHAKE_SECONDS: Final = 5.0  # for one message each way; a scanner gets no more
 PATIENCE: Final = 300.0  # seconds for the next request; a peer keeps an idle connection for less
-WRITE_SECONDS: Final = 10.0
+WRITE_SECONDS: Final = 10.0  # for a peer that is alive to read an answer
 
 
 Advise = Callable[[EntityPath, float, str], object]

@@ -31,8 +31,8 @@ HEALTHY: Final = 2.0  # seconds of load before the drill
 LOOK: Final = 0.5  # seconds between two looks at the status
 ALONE: Final = 30.0  # seconds for the backlog of a gateway without a syphon, if no other is seen
 QUIET: Final = 1.0  # seconds without a message after which the queue may be read
-PAGE: Final = 100
-ANSWER_SECONDS: Final = 10.0
+PAGE: Final = 100  # messages of one receive, as many as a syphon's
+ANSWER_SECONDS: Final = 10.0  # for one answer of the gateway or the namespace
 SPARE_LIFE: Final = timedelta(hours=1)  # of a message, longer than the whole drill may take
 HALF_OPEN: Final = "half-open"
 

@@ -17,7 +17,7 @@ from gateway.domain.bounded import remembered
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 
-DIGEST_BYTES: Final = 16
+DIGEST_BYTES: Final = 16  # 128 bits, so that no two keys have the same
 
 
 @attrs.frozen

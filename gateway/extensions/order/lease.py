@@ -63,8 +63,12 @@ VALID: Final = 9.0  # seconds; the rest is for clocks that don't run equally fas
 RENEW: Final = 2.5  # seconds from one renewal to the next, and for its answer
 ANSWER_LIMIT: Final = 5.0  # seconds for any other answer
 LEAVE_LIMIT: Final = 1.0  # seconds to let go
-TENURE: Final = 1.0  # seconds for which an orderer remains one, although others want the lease
-IDLE: Final = 30.0  # seconds without a send, after which the orderer lets go
+# Seconds for which an orderer remains one, although others want the lease. Without it, the lease
+# could change hands at each send, which costs a round trip.
+TENURE: Final = 1.0
+# Seconds without a send, after which the orderer lets go: a burst of sends keeps it, a night
+# doesn't.
+IDLE: Final = 30.0
 FOR_OTHERS: Final = 0.5  # seconds from letting go for another gateway to the next attempt
 POLL: Final = 0.2  # seconds between attempts, about, while another gateway has the lease
 RETRY: Final = 0.5  # seconds, about, after a failure

@@ -42,8 +42,8 @@ from gateway.pairing.sending import send_in_time
 from gateway.pairing.syphon.backlog_message import Progress
 from gateway.ports import Broker, NewId, Observer, Receiver, WallClock
 
-PAGE: Final = 100
-MOST_QUEUES: Final = 1000
+PAGE: Final = 100  # names or messages of one request, as many as Service Bus lists at most
+MOST_QUEUES: Final = 1000  # more than a pair has backlog queues
 BATCH: Final = 10  # dead letters that are locked together
 QUIET: Final = 3.0  # seconds without another dead letter, after which the queue counts as empty
 AT_ONCE: Final = 16  # queues

@@ -17,8 +17,8 @@ from gateway.domain.errors import NotSupported
 from gateway.domain.message import Delivery
 from gateway.domain.values import deriving
 
-_BITS: Final = 53
-_MASK: Final = (1 << _BITS) - 1
+_BITS: Final = 53  # as at the top of this file: a thousand shards, and numbers for ages
+_MASK: Final = (1 << _BITS) - 1  # the number within its shard
 
 _derived: Final = deriving(Delivery)
 

@@ -20,7 +20,7 @@ from gateway.extensions.sharding.table import ShardedQueue, ShardTable
 from gateway.ports import Broker, Observer
 
 _AGAIN: Final = Backoff(first=1.0, cap=30.0)
-_ASK_SECONDS: Final = 10.0
+_ASK_SECONDS: Final = 10.0  # of one answer about a shard
 _OTHERS: Final = ("dead_lettered", "scheduled", "deferred", "transfer_dead_lettered")
 _DRAIN_INTERVAL: Final = 30.0  # seconds between two looks at a draining shard
 

@@ -25,7 +25,7 @@ from gateway.net.unix import SocketFile, file_of, short_path
 from gateway.pairing.state_file import StateFile
 from gateway.ports import Observer
 
-HELLO_SECONDS: Final = 5.0
+HELLO_SECONDS: Final = 5.0  # a gateway writes its first message at once
 # Seconds for a successor to become ready after it was accepted. A successor that hangs would keep
 # others from taking over, and all clients from being served if the stores are closed for it.
 READY_SECONDS: Final = 300.0

@@ -20,7 +20,7 @@ from gateway.net.descriptors import DescriptorChannel, PeerProcess, close_all
 from gateway.net.unix import short_path
 from gateway.ports import Observer
 
-VERSION: Final = 1
+VERSION: Final = 1  # of the messages between two gateways; each refuses another one
 ANSWER_SECONDS: Final = (
     30.0  # until a running gateway answers; a starting gateway answers when it serves
 )

@@ -20,9 +20,9 @@ from opentelemetry.trace import Tracer
 from gateway.domain.events.traces import TracesNotExported
 from gateway.ports import Observer
 
-LOOK_EVERY: Final = 5.0  # seconds
+LOOK_EVERY: Final = 5.0  # seconds: one event tells of the failures since the last one
 LAST_SECONDS: Final = 2.0  # for the last spans, when the process ends
-REQUEST_SECONDS: Final = 5.0
+REQUEST_SECONDS: Final = 5.0  # half of the SDK's default: spans mustn't delay the next ones
 _NAME: Final = "opentelemetry"
 
 

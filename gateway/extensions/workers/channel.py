@@ -10,8 +10,8 @@ import trio
 
 from gateway.changes import Changes
 
-LAST_SECONDS: Final = 1.0
-_CHUNK: Final = 256 * 1024
+LAST_SECONDS: Final = 1.0  # the parent reads at once, or has ended
+_CHUNK: Final = 256 * 1024  # bytes: the counts of a worker with many entities come in one
 
 Values = Mapping[str, Any]
 """A message; its keys name its subject."""

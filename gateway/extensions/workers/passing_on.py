@@ -29,7 +29,7 @@ from gateway.net.visits import current_visit, on_behalf_of
 from gateway.wire.http.messages import Headers, Request, Response
 
 CERTIFICATE: Final = "X-Pairgate-Client-Certificate"
-_BACKLOG: Final = 1024
+_BACKLOG: Final = 1024  # connections that wait: a worker's clients may all ask at once
 # Bytes of a head: the client's own head, and its certificate in Base64. OpenSSL reads chains of up
 # to 100 KiB.
 _LARGEST_HEAD: Final = MAX_HEAD + 140 * 1024

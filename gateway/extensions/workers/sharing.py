@@ -22,6 +22,7 @@ from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import MAX_TROUBLED, SharedState
 from gateway.pairing.states import EntityStates
 
+# Of entities: other workers' states are known beside those of this one.
 MOST_VERSIONS: Final = 2 * MAX_TROUBLED
 BETWEEN_NEWS: Final = 0.2  # seconds: a burst of new entities is one message
 PARENT: Final = 0  # its number among the authors of changes; workers count from 1

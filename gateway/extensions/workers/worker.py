@@ -46,7 +46,7 @@ from gateway.extensions.workers.stores import OfParent, paths_of
 from gateway.net.listeners import Listener, inherited_sockets
 from gateway.wire.pairgate.status import build_status
 
-STANDARD_ERROR: Final = 2
+STANDARD_ERROR: Final = 2  # of POSIX
 BETWEEN_ANNOUNCEMENTS: Final = 0.01  # seconds: under load, one for many messages
 
 

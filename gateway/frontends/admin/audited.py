@@ -20,7 +20,7 @@ from gateway.wire.pairgate.control_call import PREFIX, ControlCall
 
 LONGEST_ORDER: Final = 64 * 1024  # bytes; a longer order is refused anyway, or lists entities
 LONGEST_CALL: Final = 100  # characters of a path: clients without a key write lines, too
-LONGEST_NOTE: Final = 10.0  # seconds
+LONGEST_NOTE: Final = 10.0  # seconds: for one line on a busy disk, while the process ends
 # The limits for calls without a name, that is without valid credentials: the number of calls that
 # have a line in each `WINDOW`, and the number of hosts that are named for the others, which are
 # only counted.

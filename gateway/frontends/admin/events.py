@@ -28,7 +28,7 @@ from gateway.wire.http.messages import Headers, Request, Response
 
 PATH: Final = "/events"
 GAP: Final = "gap"
-KEEP_ALIVE: Final = 15.0  # seconds
+KEEP_ALIVE: Final = 15.0  # seconds: as HTML's specification advises (9.2.7, "Authoring notes")
 _MOST_DIGITS: Final = 18  # of the number of an event
 _AT_ONCE: Final = 100  # events in one write
 # Seconds between two writes of new events to one reader, so that many readers take no time from

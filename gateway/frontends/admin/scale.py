@@ -16,7 +16,7 @@ from gateway.ports import Broker, WallClock
 from gateway.wire.pairgate.scale import MISSING, EntityFigures
 
 AT_ONCE: Final = 16  # requests to the namespace
-PAGE: Final = 100
+PAGE: Final = 100  # as many as Service Bus lists at most
 MANY: Final = 10  # queues for which a list is worth its requests
 # No listener can receive from entities in these states.
 _GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})

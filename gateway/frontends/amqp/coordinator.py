@@ -44,7 +44,7 @@ from gateway.wire.amqp.events import (
 )
 from gateway.wire.amqp.transactions import CAPABILITIES, Declare, Discharge, parse_control
 
-_CREDIT: Final = 100
+_CREDIT: Final = 100  # as `requests._CREDIT`
 _MOST_BYTES: Final = 4096  # of a declare or a discharge
 
 

@@ -54,7 +54,7 @@ from gateway.wire.amqp.servicebus.settlements import size_of
 
 LEAST_SIZE: Final = 256  # bytes that a message or a settlement takes
 _OF_VALUE: Final = 64  # bytes that a value in a list or a map takes: an empty list is one byte
-_OF_SECTION: Final = 256
+_OF_SECTION: Final = 256  # bytes of the objects that a section becomes
 
 
 def memory_of_messages(messages: Iterable[Message], size: int) -> int:

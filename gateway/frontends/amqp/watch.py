@@ -15,7 +15,8 @@ from gateway.frontends.auth import Authorizer
 from gateway.net.visits import FIRST_ON_ITS_WAY, ON_ITS_WAY
 from gateway.wire.amqp.events import AmqpError
 
-_LONGEST_SILENCE: Final = 1.0  # seconds
+# Seconds: beyond it, a slow namespace would delay the others' answers.
+_LONGEST_SILENCE: Final = 1.0
 
 
 @attrs.define(eq=False)

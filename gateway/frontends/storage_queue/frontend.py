@@ -44,7 +44,7 @@ _CLIENT_ID: Final = "x-ms-client-request-id"
 _LONGEST_ID: Final = 1024  # characters of a client's request id; a longer id isn't echoed
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _FIRST_PAUSE: Final = 0.25  # seconds, doubled with each retry
-_LONGEST_PAUSE: Final = 4.0
+_LONGEST_PAUSE: Final = 4.0  # less than `_LEAST_TRY`: a client that waits 30 s gets several tries
 # seconds, of which the primary has two: with less, a slow primary would count as failed
 _LEAST_TRY: Final = 5.0
 _OUTCOME: Final = "X-Pairgate-Outcome"

@@ -28,7 +28,7 @@ from gateway.wire.storage_queue.fields import is_name
 from gateway.wire.storage_queue.metadata import Notes, write_notes
 
 _PAGE: Final = 1000  # queues listed at once
-_NO_STAMP: Final = -1
+_NO_STAMP: Final = -1  # no message has a negative one
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -38,7 +38,7 @@ from gateway.ports import Observer
 from gateway.wire.pairgate.listener_report import Report
 
 RED_CRASHES: Final = 5  # failures in a row that make the state red
-START_SECONDS: Final = 10.0
+START_SECONDS: Final = 10.0  # to fork and exec, even on a machine that swaps
 CUT_SECONDS: Final = 5.0  # after the second signal
 RETRY: Final = Backoff(first=1.0, cap=10.0)  # after a failed look
 

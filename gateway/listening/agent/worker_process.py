@@ -15,8 +15,8 @@ from gateway.domain.events.gateway import Doubtful
 from gateway.ports import Observer
 from gateway.wire.pairgate.listener_report import MAX_LINE, Report, parse_report
 
-LAST_REPORT_SECONDS: Final = 1.0
-_CHUNK: Final = 4096
+LAST_REPORT_SECONDS: Final = 1.0  # a report is in the socket already when its process ends
+_CHUNK: Final = 4096  # bytes: several reports
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -15,7 +15,7 @@ from gateway.frontends.refusals import Refusals
 from gateway.listening.consumer_stats import QueueState
 from gateway.listening.listener import QueueListener
 
-USAGE_EVERY: Final = 3600.0  # seconds
+USAGE_EVERY: Final = 3600.0  # seconds: 24 lines of the log a day
 
 
 def with_metrics(config: Config, bind: str | None) -> Config:

@@ -8,7 +8,7 @@ from attrs import validators
 
 from gateway.domain.errors import InvalidRequest
 
-MAX_WEIGHT: Final = 1000
+MAX_WEIGHT: Final = 1000  # beyond it a queue of weight 1 has no share worth the name
 
 
 @attrs.frozen(kw_only=True)

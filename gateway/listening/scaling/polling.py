@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 from attrs import validators
 
-STEP: Final = 0.1  # seconds
+STEP: Final = 0.1  # seconds: as in the formula of `IdlePolling`
 SPREAD: Final = (0.8, 1.2)  # so that many listeners don't ask at the same time
 
 

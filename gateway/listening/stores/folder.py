@@ -30,7 +30,7 @@ from gateway.ports import ABSENT, ANY
 T = TypeVar("T")
 
 _MOST: Final = 240  # characters of a file's name
-_ETAG_BYTES: Final = 16
+_ETAG_BYTES: Final = 16  # random ones: none repeats
 
 
 @attrs.define(eq=False)

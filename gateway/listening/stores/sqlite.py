@@ -16,7 +16,7 @@ from gateway.ports import ABSENT, ANY
 
 T = TypeVar("T")
 
-_CLOSE_LIMIT: Final = 5.0  # seconds
+_CLOSE_LIMIT: Final = 5.0  # seconds: for a last commit on a busy disk
 _PATIENCE: Final = 10_000  # milliseconds for another process to have written
 _TABLES: Final = """
 PRAGMA journal_mode = WAL;

@@ -43,7 +43,7 @@ from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials, SaslClient
 
 _HIGH_WATER: Final = 4 * 1024 * 1024  # bytes that wait to be written
-_CLOSE_TIMEOUT: Final = 2.0  # seconds
+_CLOSE_TIMEOUT: Final = 2.0  # seconds: a peer that is alive answers a close within a round trip
 _FORCED: Final = "amqp:connection:forced"
 
 

@@ -29,7 +29,7 @@ GOODBYE_SECONDS = 2.0
 GOODBYE_BYTES = 1024 * 1024
 RETRY_AFTER = "1"  # seconds
 _RECEIVE_SIZE = 64 * 1024
-_MEMORY: Final = 128 * 1024 * 1024  # bytes
+_MEMORY: Final = 128 * 1024 * 1024  # bytes: the default of `max_body_memory`
 
 Handler = Callable[[Request], Awaitable[Response]]
 

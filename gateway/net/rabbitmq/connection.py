@@ -31,11 +31,11 @@ from gateway.wire.rabbitmq.frames import (
     method_frame,
 )
 
-_RECEIVE_SIZE: Final = 64 * 1024
+_RECEIVE_SIZE: Final = 64 * 1024  # as many as Trio's streams receive at once by default
 _HIGH_WATER: Final = 1024 * 1024  # bytes in the outbox, above which senders wait
 _MISSED: Final = 2  # heartbeat intervals without a byte, after which the peer counts as lost
-_GRACE: Final = 0.2  # seconds
-_CLOSE_TIMEOUT: Final = 2.0
+_GRACE: Final = 0.2  # seconds: enough for data that the kernel has already
+_CLOSE_TIMEOUT: Final = 2.0  # seconds: a broker that is alive answers a close within a round trip
 _LARGEST: Final = 512 * 1024 * 1024  # bytes of a message; RabbitMQ's own limit
 
 

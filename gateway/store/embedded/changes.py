@@ -13,7 +13,7 @@ import attrs
 
 from gateway.store.engine.records import Row, State
 
-_MOST_ROWS: Final = 64
+_MOST_ROWS: Final = 64  # as many as a receive of a busy listener asks for
 _MOST_BYTES: Final = 128 * 1024  # if the rows are as large as the last ones
 
 Place = tuple[int, State]  # a queue and a state

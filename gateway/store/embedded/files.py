@@ -44,8 +44,8 @@ def _name() -> str:
 _MARK: Final = struct.Struct(">QQ")  # store id, number of the last commit
 _MOUNTS: Final = Path("/proc/self/mountinfo")  # see proc(5)
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
-_SYNCS: Final = 5
-_AHEAD: Final = 1024 * 1024
+_SYNCS: Final = 5  # a median of five isn't moved by two slow ones
+_AHEAD: Final = 1024 * 1024  # large enough for a disk to read in sequence, small in memory
 
 
 class StoreError(GatewayError):

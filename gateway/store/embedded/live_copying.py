@@ -57,11 +57,11 @@ from gateway.store.embedded.files import (
 )
 from gateway.store.embedded.opening import errors_in_words, store_row
 
-CHUNK: Final = 1024 * 1024
+CHUNK: Final = 1024 * 1024  # 16 ms of a copy of 64 MiB a second
 _SYNC_BYTES: Final = (
     16 * CHUNK
 )  # written at most before a sync, so that the disk isn't busy for long
-_TRIES: Final = 5
+_TRIES: Final = 5  # a log that begins again during each belongs to a store under load
 _TIMES_DIFFER: Final = 1.1  # seconds: two writes so far apart differ in a file's times, on any disk
 _LOG_HEADER: Final = 32  # bytes; its salts differ each time a log begins again
 

@@ -66,7 +66,7 @@ _QUARANTINE: Final = (
 
 _NUMBERS: Final = struct.Struct(">8q")
 _UNNUMBERED: Final = struct.Struct(">7q")  # without the last, as in version 5
-_NEVER: Final = -1
+_NEVER: Final = -1  # no date of a row is negative
 # Calling `State` takes half as long as the rest of a row. It is called for numbers that aren't
 # states, to raise its ValueError.
 _STATES: Final = {state.value: state for state in State}

@@ -21,7 +21,7 @@ from gateway.store.embedded.opening import check_log
 from gateway.store.embedded.rows import TEXTS
 from gateway.store.embedded.tables import COUNT_ANEW, VERSION
 
-_MOST_NAMED: Final = 1000
+_MOST_NAMED: Final = 1000  # of the lost rows; a report of more helps nobody
 
 # The index has messages whose page is lost, and the table has messages that the index misses.
 _BY_INDEX: Final = "SELECT sequence FROM message INDEXED BY message_order"

@@ -16,7 +16,7 @@ from gateway.store.embedded.files import StoreDamaged, has_log, private_file
 from gateway.store.embedded.tables import MIGRATIONS, TABLES, VERSION
 
 APPLICATION_ID: Final = 0x50474154  # "PGAT"
-WAL_CAP: Final = 16 * 1024 * 1024  # bytes
+WAL_CAP: Final = 16 * 1024 * 1024  # bytes: four times `upkeep._CHECKPOINT_PAGES`
 
 # The number of sequence numbers that a store skips when it continues after a loss, or from a copy:
 # a number that a client still remembers then names no message, rather than another one.

@@ -5,7 +5,7 @@ from typing import Final
 
 from gateway.store.embedded.checksums import SEALED, fitting, sealing
 
-VERSION: Final = 6
+VERSION: Final = 6  # raised by one with each entry of `MIGRATIONS`
 
 # A message that is hidden has a stamp (see `Row`), and is due at an own date of the store; one that
 # is scheduled, at a date of the wall clock.

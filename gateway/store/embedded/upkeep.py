@@ -8,9 +8,10 @@ import attrs
 from gateway.store.embedded.counters import DeliveryCounts
 from gateway.store.embedded.schema import WAL_CAP
 
-_PAGE: Final = 4096
-_CHECKPOINT_PAGES: Final = 4 * 1024 * 1024 // _PAGE
+_PAGE: Final = 4096  # bytes: SQLite's default
+_CHECKPOINT_PAGES: Final = 4 * 1024 * 1024 // _PAGE  # about SQLite's own default, 1,000 pages
 _CAP_PAGES: Final = WAL_CAP // _PAGE
+# Beyond 256 MiB a backup may not hold the log any longer: the disk fills.
 _HELD_PAGES: Final = 256 * 1024 * 1024 // _PAGE
 _SLICE: Final = 1000  # messages of a deleted queue that are deleted at once
 _SPARE_PAGES: Final = 1024  # free pages that the file may keep, or a quarter of all

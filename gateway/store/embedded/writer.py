@@ -49,7 +49,7 @@ class CommitStats:
 T = TypeVar("T")
 
 _MOST_STEPS: Final = 1000  # in one transaction
-_MOST_BYTES: Final = 4 * 1024 * 1024
+_MOST_BYTES: Final = 4 * 1024 * 1024  # a batch that a disk syncs in some milliseconds
 _SAME: Final = 0.001  # seconds for which a reading of the clocks is used in one batch
 _IDLE: Final = 0.2  # seconds without work until background work is done
 _CLOSE: Final = 30.0  # seconds for the last batch and the checkpoint

@@ -25,7 +25,7 @@ from gateway.store.engine.journal import Journal, take_out
 from gateway.store.engine.locks import Lock, Locks
 from gateway.store.engine.records import MAX_SEQUENCE, Row, SessionRecord, State, Storage
 
-MAX_SESSION_STATE: Final = 256 * 1024  # bytes
+MAX_SESSION_STATE: Final = 256 * 1024  # bytes: as Service Bus's standard tier
 _LOOK: Final = 200  # the most sessions that a search corrects
 
 

@@ -27,9 +27,9 @@ from gateway.store.engine.topic_routing import (
     sql_length,
 )
 
-MAX_SUBSCRIPTIONS: Final = 2000  # per topic
+MAX_SUBSCRIPTIONS: Final = 2000  # per topic: Service Bus's quota, as the next two
 MAX_RULES: Final = 100_000  # per topic
-MAX_SQL_RULES: Final = 2000
+MAX_SQL_RULES: Final = 2000  # per topic
 # Characters of all SQL expressions of a topic. The first message after a start waits while they are
 # compiled, which takes 1.6 us a character: some 0.4 s.
 MAX_SQL_LENGTH: Final = 256 * 1024

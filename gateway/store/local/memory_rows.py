@@ -11,7 +11,7 @@ import attrs
 from gateway.store.engine.journal import Journal, put_entry
 from gateway.store.engine.records import Row, SessionRecord, State, Total
 
-_EVER: Final = 2**63
+_EVER: Final = 2**63  # beyond each number and date of a row
 
 
 def _put(entries: list[Any], entry: Any) -> None:

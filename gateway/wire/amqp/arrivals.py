@@ -83,7 +83,7 @@ MAX_NAME: Final = 4096
 
 _STOLEN: Final = "amqp:link:stolen"
 _LEAST_IDLE: Final = 1000  # milliseconds; we write a heartbeat at each half of the peer's timeout
-_MAX_USHORT: Final = 0xFFFF
+_MAX_USHORT: Final = 0xFFFF  # the highest channel (part 2, 2.7.1)
 _MOST_SHAPES: Final = 256  # of transfers: links times sizes of their tags
 _KEY_AT, _KEY_END = 4, 4 + KEY_SIZE  # where the shape of a frame is recognized
 

@@ -34,6 +34,7 @@ from gateway.wire.amqp.transfers import INVALID_FIELD, Transfer, TransferShape
 
 LIMIT_EXCEEDED: Final = "amqp:resource-limit-exceeded"
 
+# Beyond it the sum with a delivery count isn't one of serial numbers (RFC 1982).
 _MOST_CREDIT: Final = 0x7FFFFFFF
 # Messages beyond its credit that a peer may send. azure-servicebus for Python ignores its credit:
 # it assumes a credit of 10,000, and 10,000 more each time that it has used them up.

@@ -10,6 +10,7 @@ from gateway.domain.errors import MessageError
 from gateway.domain.message import Described, Kind, Typed, Value, symbol
 from gateway.wire.amqp.events import AmqpError, Durability, ReceiverSettles, SenderSettles, Terminus
 
+# Descriptors of performatives (part 2, 2.7).
 OPEN: Final = 0x10
 BEGIN: Final = 0x11
 ATTACH: Final = 0x12
@@ -20,6 +21,7 @@ DETACH: Final = 0x16
 END: Final = 0x17
 CLOSE: Final = 0x18
 
+# Descriptors of terminuses, and of transactions' types (part 3, 3.5; part 4, 4.5).
 SOURCE: Final = 0x28
 TARGET: Final = 0x29
 COORDINATOR: Final = 0x30
@@ -28,13 +30,13 @@ DISCHARGE: Final = 0x32
 DECLARED: Final = 0x33
 TRANSACTIONAL_STATE: Final = 0x34
 
-MAX_UINT: Final = 0xFFFFFFFF
+MAX_UINT: Final = 0xFFFFFFFF  # of the type uint (part 1, 1.6)
 
 ADDRESS: Final = 0  # the place of the address among the fields of a source or target
 CAPABILITIES: Final = 0  # the place of the capabilities among the fields of a coordinator
 FILTERS: Final = 7  # the place of the filters among the fields of a source
 
-_ERROR: Final = 0x1D
+_ERROR: Final = 0x1D  # the descriptor of an error (part 2, 2.8.14)
 
 # azure-servicebus for Python reads an error's info by position, and one of its callbacks swallows
 # the IndexError and waits for ever. So no error is written without info.

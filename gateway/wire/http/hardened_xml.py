@@ -13,9 +13,10 @@ from defusedxml.ElementTree import DefusedXMLParser
 
 from gateway.domain.errors import MessageError
 
+# Bytes: more than a page of entities with all their properties takes.
 MAX_BYTES: Final = 1024 * 1024
-MAX_DEPTH: Final = 32
-MAX_ATTRIBUTES: Final = 64
+MAX_DEPTH: Final = 32  # elements within each other: the services' documents have fewer than ten
+MAX_ATTRIBUTES: Final = 64  # of one element; the services' have a few namespaces
 MAX_ELEMENTS: Final = 32 * 1024  # a page of 5000 queues has three each
 MAX_TEXT: Final = 256 * 1024  # characters between two tags
 _PIECE: Final = 64 * 1024  # bytes that are decoded at a time

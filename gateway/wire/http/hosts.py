@@ -20,7 +20,7 @@ _HOST: Final = re.compile(
 _PARTS: Final = re.compile(
     r"(?P<scheme>[^:/?#]*):(?://(?P<authority>[^/?#]*))?(?P<path>[^?#]*)(?P<more>.*)", re.DOTALL
 )
-_MOST_PORT: Final = 65535
+_MOST_PORT: Final = 65535  # of TCP
 
 
 @attrs.frozen(kw_only=True)

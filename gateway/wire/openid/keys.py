@@ -25,6 +25,7 @@ from gateway.wire.openid.jwt import Jwt
 if TYPE_CHECKING:
     from jwt import PyJWK, PyJWS
 
+# Providers list some ten keys, of a few KiB each with their certificates.
 MAX_BYTES: Final = 256 * 1024
 MOST_KEYS: Final = 100
 MOST_TRIED: Final = 4  # keys, for one token

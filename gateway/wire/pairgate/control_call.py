@@ -21,7 +21,7 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 PREFIX: Final = "/v1/"
-ANSWER_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 10.0  # longer than a namespace has for its own answer
 OF_NAMESPACE: Final = (404, 503, 504)  # refusals of a call that asks a namespace
 
 

@@ -25,7 +25,8 @@ from gateway.wire.amqp.message import decode_message, encode_message
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-SALT: Final = 16  # bytes
+SALT: Final = 16  # bytes: as many random bits as an AES key needs to be unique
+# Of GCM, in bytes (SP 800-38D, 5.2.1.1 and 5.2.1.2).
 NONCE: Final = 12
 TAG: Final = 16
 OVERHEAD: Final = SALT + NONCE + TAG

@@ -24,7 +24,7 @@ from gateway.wire.http import strict_json
 
 CONTENT_TYPE: Final = "application/vnd.pairgate.amqp"
 MAX_MESSAGES: Final = 4500  # in one body; as many as Service Bus accepts in a batch
-_MAX_METADATA: Final = 4096  # bytes
+_MAX_METADATA: Final = 4096  # bytes: some ten fields, with a session's id and a lock token
 _LENGTH: Final = struct.Struct(">I")
 
 

@@ -15,7 +15,7 @@ import attrs
 from gateway.domain.errors import InvalidRequest
 from gateway.wire.http import strict_json
 
-MAX_LINE: Final = 4096  # bytes
+MAX_LINE: Final = 4096  # bytes: a pipe's atomic write (pipe(7)); a report has a few numbers
 
 
 @attrs.frozen(kw_only=True)

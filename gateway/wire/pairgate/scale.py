@@ -23,8 +23,8 @@ from gateway.wire.http import strict_json
 MISSING: Final = "Missing"  # the status of a queue that doesn't exist
 MOST_QUEUES: Final = 1000  # of one request
 _MOST_TEXT: Final = 12 * 1024  # bytes of their names in a target: a whole head has 16 KiB at most
-_MAX_BYTES: Final = 16 * 1024
-_MAX_ALL_BYTES: Final = 1024 * 1024
+_MAX_BYTES: Final = 16 * 1024  # some figures of one queue take less than 1 KiB
+_MAX_ALL_BYTES: Final = 1024 * 1024  # 1 KiB for each of `MOST_QUEUES`
 
 
 @attrs.frozen(kw_only=True)

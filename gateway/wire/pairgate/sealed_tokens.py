@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 SHORTEST: Final = 37  # characters: longer than the UUID that every other lock token is
-LONGEST: Final = 1024  # characters
+LONGEST: Final = 1024  # characters: a token travels in a URL, beside a queue's name
 _PURPOSE: Final = b"Pairgate cluster: sealed tokens"
-_TAG: Final = 16  # bytes
+_TAG: Final = 16  # bytes, of AES-GCM
 
 
 @attrs.define(eq=False)

@@ -20,11 +20,11 @@ from gateway.domain.errors import MessageError
 
 BASIC: Final = 60  # the class of messages
 MAX_SHORT: Final = 255  # bytes of a short string: a property, a header's name
-MAX_DEPTH: Final = 32
+MAX_DEPTH: Final = 32  # of tables and arrays, as of AMQP 1.0's values
 _LONG_STRING: Final = ord("S")
-_INT64: Final = 2**63
+_INT64: Final = 2**63  # beyond the type `l` of a table
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MORE_FLAGS: Final = 1
+_MORE_FLAGS: Final = 1  # the last bit: another 16 flags follow (AMQP 0-9-1, 4.2.6.1)
 
 # In the standard's order; the first property has the highest flag.
 _TEXTS: Final = frozenset(

@@ -14,6 +14,7 @@ from gateway.domain.errors import (
     Unreachable,
 )
 
+# Reply codes of AMQP 0-9-1.
 ACCESS_REFUSED: Final = 403
 NOT_FOUND: Final = 404
 RESOURCE_LOCKED: Final = 405

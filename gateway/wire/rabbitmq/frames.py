@@ -15,12 +15,13 @@ from gateway.domain.errors import MessageError, MessageTooLarge
 from gateway.domain.values import value
 from gateway.wire.parts import add_part
 
+# Types of frames (AMQP 0-9-1, 2.3.5).
 METHOD: Final = 1
 HEADER: Final = 2
 BODY: Final = 3
 HEARTBEAT: Final = 8
 _HEAD: Final = struct.Struct(">BHI")  # of a frame: type, channel, bytes of the payload
-_END: Final = 0xCE
+_END: Final = 0xCE  # the octet after each frame
 _SIZE: Final = struct.Struct(">Q")
 _TAG_AND_BITS: Final = struct.Struct(">QB")
 _DELIVER: Final = commands.Basic.Deliver.index
@@ -29,8 +30,8 @@ _LEAST_HEADER: Final = 14  # bytes: class, weight, the body's size, flags
 _ACK: Final = commands.Basic.Ack.index
 _END_OCTET: Final = bytes((_END,))
 _OVERHEAD: Final = 8  # bytes of a frame besides its payload
-_LEAST_FRAME: Final = 4096
-_MAX_FRAME: Final = 131_072
+_LEAST_FRAME: Final = 4096  # bytes: `frame-min-size` of AMQP 0-9-1
+_MAX_FRAME: Final = 131_072  # bytes: RabbitMQ's default of `frame_max`
 _HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 # Exceptions that pamqp raises for malformed bytes.
 _UNREADABLE: Final = (

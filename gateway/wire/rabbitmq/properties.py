@@ -64,11 +64,11 @@ _REASONS: Final = {
 }
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_MAX_EXPIRATION: Final = 2**32 - 1
+_MAX_EXPIRATION: Final = 2**32 - 1  # milliseconds: RabbitMQ refuses more
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_TABLE: Final = 32 * 1024  # a content header is one frame, and a peer may want small frames
-_PERSISTENT: Final = 2
-_TAG_BITS: Final = 20
+_PERSISTENT: Final = 2  # the delivery mode: 1 doesn't outlive the broker
+_TAG_BITS: Final = 20  # a million messages within a millisecond have different numbers
 _MAX_SENT: Final = 2 ** (63 - _TAG_BITS)  # milliseconds, so that a sequence number has 63 bits
 _TEXTS: Final = {  # Message field -> AMQP 0-9-1 property
     "message_id": "message_id",

@@ -10,7 +10,7 @@ from gateway.wire.servicebus.description import INSTANCE, NAMESPACE, NestedEleme
 
 ELEMENT: Final = "AuthorizationRules"
 MAX_RULES: Final = 12  # of an entity; Service Bus's limit
-_MAX_TEXT: Final = 256
+_MAX_TEXT: Final = 256  # characters of a key and its name; Service Bus's limit
 _RIGHTS: Final = ("Manage", "Listen", "Send")
 _TEXTS: Final = {
     "ClaimType": "claim_type",

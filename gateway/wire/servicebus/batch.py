@@ -18,7 +18,7 @@ from gateway.wire.servicebus.broker_properties import (
 )
 
 CONTENT_TYPE: Final = "application/vnd.microsoft.servicebus.json"
-MAX_MESSAGES: Final = 4500
+MAX_MESSAGES: Final = 4500  # the most that Service Bus took in a batch for years
 _MAX_BYTES: Final = 16 * 1024 * 1024  # the server's own limit applies first
 
 

@@ -49,6 +49,7 @@ from gateway.wire.servicebus.management_values import flag_text
 from gateway.wire.sql.filter import compile_filter
 from gateway.wire.sql.parser import parse_action
 
+# Bytes: a thousand queues with all properties have less than one MiB.
 MAX_BYTES: Final = 16 * 1024 * 1024
 _FILE: Final = "file"
 _CORRELATION_FIELDS: Final = dict(rule_description.CORRELATION)

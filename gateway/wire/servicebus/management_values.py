@@ -11,10 +11,10 @@ from typing import Final
 from gateway.domain.entity import EntityStatus
 
 FOREVER: Final = "P10675199DT2H48M5.4775807S"  # .NET's TimeSpan.MaxValue
-MAX_INT: Final = 2**31 - 1
+MAX_INT: Final = 2**31 - 1  # of .NET's int, as Service Bus has these numbers
 _FOREVER: Final = timedelta(days=10675199)
 _NEVER: Final = "0001-01-01T00:00:00Z"
-_KILOBYTE: Final = 1024
+_KILOBYTE: Final = 1024  # bytes: the unit of MaxMessageSizeInKilobytes
 _MAX_TEXT: Final = 1024  # characters of user metadata; Service Bus's limit
 _DURATION: Final = re.compile(
     r"P(?:(\d{1,8})D)?(?:T(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:\.(\d{1,9}))?S)?)?", re.ASCII

@@ -66,7 +66,7 @@ from gateway.wire.servicebus.rest_message import body_bytes, message_headers, me
 
 RECEIVE: Final = "X-Pairgate-Receive"
 IDENTITY_PATH: Final = "$pairgate/identity"
-MAX_TIMEOUT: Final = 86400.0  # seconds
+MAX_TIMEOUT: Final = 86400.0  # seconds: a day; a client that waits for longer asks again
 _MAX_SETTLEMENT: Final = 64 * 1024  # total bytes of reason and description
 _DEAD_LETTER: Final = "$dead-letter"
 _DELIVERED: Final = "X-Pairgate-Delivered"

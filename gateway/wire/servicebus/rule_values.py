@@ -33,7 +33,7 @@ from gateway.wire.servicebus.management_values import (
 
 MAX_VALUES: Final = 1000  # of one filter or action
 _XSD: Final = "http://www.w3.org/2001/XMLSchema"
-_MAX_LONG: Final = 2**63 - 1
+_MAX_LONG: Final = 2**63 - 1  # of a signed 64-bit number, .NET's long
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 

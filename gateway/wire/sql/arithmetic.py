@@ -15,6 +15,7 @@ from gateway.domain.topics.property_values import EQUATABLE, ORDERED, alike, num
 
 Operator = Callable[[Any, Any], Any]
 
+# Of a signed 64-bit number, as Service Bus computes with.
 _MIN: Final = -(2**63)
 _MAX: Final = 2**63 - 1
 LONGEST: Final = 2**16 - 1  # characters; no property of Service Bus is longer

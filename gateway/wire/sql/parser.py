@@ -51,7 +51,7 @@ from gateway.wire.sql.tree import (
     Sign,
 )
 
-MAX_STATEMENTS: Final = 32
+MAX_STATEMENTS: Final = 32  # of an action; Service Bus's limit
 _FILTER: Final = "SQL filter"
 _ACTION: Final = "SQL action"
 _COMPARISONS: Final = ("=", "<>", "!=", "<", "<=", ">", ">=")

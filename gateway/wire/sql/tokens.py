@@ -18,8 +18,8 @@ import attrs
 
 from gateway.domain.errors import InvalidRequest
 
-MAX_NESTING: Final = 32
-_MAX_INTEGER: Final = 2**63 - 1
+MAX_NESTING: Final = 32  # far from Python's limit of recursion
+_MAX_INTEGER: Final = 2**63 - 1  # of a signed 64-bit number
 _SHOWN: Final = 24  # characters of a token that an error repeats
 _KEYWORDS: Final = frozenset(
     {"AND", "OR", "NOT", "IS", "NULL", "IN", "LIKE", "ESCAPE", "EXISTS", "TRUE", "FALSE"}

@@ -47,7 +47,7 @@ MAX_ENCODED: Final = (MAX_MESSAGE - _OVERHEAD) // 4 * 3
 """The largest encoded message that the second form can hold, in bytes."""
 
 _GUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
-_LONGEST_LIFE: Final = 2**31 - 1  # seconds
+_LONGEST_LIFE: Final = 2**31 - 1  # seconds; the most of the service's Int32
 
 
 @attrs.frozen(kw_only=True)

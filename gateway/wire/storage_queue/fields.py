@@ -18,7 +18,7 @@ from gateway.wire.storage_queue.xml import decoded
 META: Final = "x-ms-meta-"
 VERSION: Final = "x-ms-version"
 MIN_NAME: Final = 3  # characters of a queue's name
-MAX_NAME: Final = 63
+MAX_NAME: Final = 63  # as of a label of DNS; the service's limit
 _NAME: Final = re.compile(r"[a-z0-9](?:-?[a-z0-9])*", re.ASCII)
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CONTROL: Final = re.compile("[\0-\x08\n-\x1f\x7f]")

@@ -6,6 +6,7 @@ from typing import Final
 
 import attrs
 
+# Limits and defaults of the service (learn.microsoft.com, "Queue service REST API").
 MAX_MESSAGE: Final = 64 * 1024  # bytes of a message's text
 MAX_BODY: Final = 131_584  # bytes of a request: twice a message, and the document around it
 MAX_METADATA: Final = 8 * 1024  # characters, names and values

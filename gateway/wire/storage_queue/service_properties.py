@@ -16,8 +16,8 @@ from gateway.wire.storage_queue.operations import (
 )
 from gateway.wire.storage_queue.xml import document, leaf, parsed_or_refused, root_of
 
-_MAX_DAYS: Final = 365
-_MAX_AGE: Final = 2**31 - 1  # seconds
+_MAX_DAYS: Final = 365  # of retention; the service's limit
+_MAX_AGE: Final = 2**31 - 1  # seconds: of the service's Int32
 _METHODS: Final = frozenset(
     {"DELETE", "GET", "HEAD", "MERGE", "POST", "OPTIONS", "PUT", "PATCH", "CONNECT", "TRACE"}
 )

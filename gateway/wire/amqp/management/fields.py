@@ -14,6 +14,7 @@ from gateway.wire.amqp.message import decode_message, encode_message
 
 Fields = Mapping[str, Value]
 
+# Of the types int and long (part 1, 1.6).
 _MOST_INT: Final = 2**31 - 1
 _MOST_LONG: Final = 2**63 - 1
 _MODES: Final = {0: ReceiveMode.RECEIVE_AND_DELETE, 1: ReceiveMode.PEEK_LOCK}

@@ -18,7 +18,7 @@ from gateway.wire.amqp.management.requests import error_of
 OPERATION: Final = "pairgate:identity"
 OPEN_PROPERTIES: Final[Mapping[str, Any]] = MappingProxyType({"pairgate": "1"})
 
-_OK: Final = 200
+_OK: Final = 200  # of HTTP, as in the replies of Service Bus
 _IDENTITY: Final = "identity"
 _VHOST: Final = "/"  # the vhost that an AMQP 1.0 connection to RabbitMQ uses
 

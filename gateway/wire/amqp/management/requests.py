@@ -25,6 +25,7 @@ _TYPE: Final = "entity-mgmt"
 _TIMEOUT: Final = "com.microsoft:server-timeout"
 _LINK: Final = "associated-link-name"
 
+# Statuses of HTTP, as in the replies of Service Bus.
 _OK: Final = 200
 _NO_CONTENT: Final = 204
 _ACCEPTED: Final = 202

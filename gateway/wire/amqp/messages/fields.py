@@ -11,9 +11,9 @@ from gateway.wire.amqp.types import encode, encode_fields
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 NO_HEADER: Final = (None, None, None)
-NO_PROPERTIES: Final = (None,) * 13
+NO_PROPERTIES: Final = (None,) * 13  # as many as a message has (part 3, 3.2.4)
 
-_MAX_UINT: Final = 2**32 - 1
+_MAX_UINT: Final = 2**32 - 1  # of the type uint: 49.7 days, as a time to live in milliseconds
 _NULL: Final = b"\x40"
 _IDS: Final = (str, UUID, bytes)
 _SCHEDULED: Final = "x-opt-scheduled-enqueue-time"

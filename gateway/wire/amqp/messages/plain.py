@@ -30,6 +30,7 @@ _APPLICATION_START: Final = b"\x00\x53\x74\xc1"
 _SMALL_DATA: Final = b"\x00\x53\x75\xa0"
 _LARGE_DATA: Final = b"\x00\x53\x75\xb0"
 _SMALL: Final = 256  # bytes: the size of a longer body takes four bytes
+# Constructors of primitive types (part 1, 1.6).
 _NULL: Final = 0x40
 _STRING: Final = 0xA1
 _SYMBOL: Final = 0xA3

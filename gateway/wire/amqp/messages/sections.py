@@ -8,6 +8,7 @@ from gateway.domain.message import Kind, Typed, Value
 from gateway.wire.amqp.decoding import DECODERS
 from gateway.wire.amqp.types import decode_at
 
+# Descriptors of sections (part 3, 3.2).
 HEADER: Final = 0x70
 DELIVERY_ANNOTATIONS: Final = 0x71
 MESSAGE_ANNOTATIONS: Final = 0x72

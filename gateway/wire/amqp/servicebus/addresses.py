@@ -17,7 +17,7 @@ from gateway.domain.errors import InvalidRequest
 
 _CBS: Final = "$cbs"
 _MANAGEMENT: Final = "$management"
-_MAX_LENGTH: Final = 1024  # characters
+_MAX_LENGTH: Final = 1024  # characters: several times the longest path, for an address with a host
 
 
 class NodeKind(enum.Enum):

@@ -9,7 +9,7 @@ from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.messages.sections import DATA, delivery_annotations_of, read_section
 from gateway.wire.amqp.servicebus.deliveries import with_passed
 
-SINGLE: Final = 0
+SINGLE: Final = 0  # AMQP's own message format (part 2, 2.8.11)
 BATCH: Final = 0x80013700  # each data section holds a whole encoded message
 # In the properties of an attach's answer: bytes of a batch, as a ulong. A batch has no other limit.
 MAX_SIZE: Final = "com.microsoft:max-message-batch-size"

@@ -93,7 +93,7 @@ OURS: Final = frozenset(
 _UNSAID: Final = OURS | {PASSED}  # among the message annotations of a delivery
 _STATES: Final = (MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)
 
-_MAX_UINT: Final = 2**32 - 1
+_MAX_UINT: Final = 2**32 - 1  # of the type uint, as a header's delivery count is
 _KEYS: Final = {name: encode(symbol(name)) for name in (*OURS, _SCHEDULED, _PARTITION_KEY)}
 _STATE_ENTRY: Final = {
     state: (_KEYS[_STATE], encode(Typed(Kind.INT, number))) for number, state in enumerate(_STATES)
