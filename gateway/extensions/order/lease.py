@@ -82,6 +82,15 @@ ADDRESS: Final = "address"  # the property of such a request
 _KEY: Final = "pairgate-order"
 
 
+# The theory. A forwarded send ends in one of six ways, because each leads to another next step:
+#
+#     ACCEPTED      the send is over, and the orderer is worth asking again
+#     REFUSED       the send is over: the lease wouldn't change the error
+#     NOT_ORDERER   nothing was sent, and somebody else is the orderer: ask for the address again
+#     UNREACHABLE   nothing was sent, and the orderer can't be asked: try to get the lease
+#     TOO_LARGE     nothing was sent, and no orderer would take it: only the lease helps
+#     NO_ANSWER     perhaps sent. The batch is tainted: it may be sent again, but it never ends as
+#                   not sent
 class ForwardResult(enum.Enum):
     """The end of a send's attempt to be forwarded."""
 

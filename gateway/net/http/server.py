@@ -130,6 +130,14 @@ class HttpServer:
                 await stream.aclose()
 
 
+# The theory. A phase exists for each meaning that silence can have; the codec knows what is to be
+# read or written. IDLE and STREAMING owe the client nothing, so a drain ends them. HEAD and BODY
+# are two because a slow head is an attack, while a large body may take its time at a minimal rate.
+# WORKING has no end: the handler has deadlines, and an end of ours would make its outcome unknown.
+# WRITING has one, because a client that doesn't read would keep its answer in memory.
+#
+#     IDLE -> HEAD -> WORKING (may the body come?) -> BODY -> WORKING -> WRITING -> IDLE
+#                                                                        WRITING <-> STREAMING
 class _Phase(enum.Enum):
     """The state of a connection, which decides the meaning of a timeout."""
 

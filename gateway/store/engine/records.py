@@ -20,13 +20,28 @@ MAX_SEQUENCE: Final = 2**63 - 1  # the highest number that a storage can be aske
 MOST_PEEKED: Final = 1024 * 1024
 
 
+# The theory. A state says in which of three queues a message is, the queue itself or one of its two
+# sub-queues, and what finds it there. Both are one number, because the next message of a receive
+# must be one step in an index of queue, state and sequence.
+#
+# ACTIVE, DEAD and TRANSFER are found by their order. DEAD and TRANSFER are two, because a message
+# that couldn't be forwarded needs another remedy than one that its receivers refused.
+#
+# SCHEDULED is found by a date, and becomes ACTIVE by it. A message that a receive of Storage Queue
+# has hidden is SCHEDULED, too: nothing but its stamp differs (see `Row.is_hidden`).
+#
+# DEFERRED is found by its number only, and no date ends that. There are three, one for each queue,
+# because the message returns to where it was received, and only a live message expires.
+#
+# There is no LOCKED. A lock is in memory, and ends with its receiver or with the process. A stored
+# one would cost a write for each receive, and would outlive its holder.
 class State(enum.IntEnum):
     """
     The state of a message in its queue. A lock isn't stored, so a locked message keeps its state.
     """
 
     ACTIVE = 0
-    SCHEDULED = 1
+    SCHEDULED = 1  # or hidden
     DEAD = 2  # in the dead-letter sub-queue
     DEFERRED = 3  # set aside by a receiver: found only by its sequence number
     TRANSFER = 4  # couldn't be forwarded: in the transfer dead-letter sub-queue

@@ -69,6 +69,16 @@ class Session:
         return link
 
 
+# The theory. The sides' progress is in `states`. A link has more, because the end of a link has an
+# owner, who may need to do something between the two detaches:
+#
+#     void       one side has detached it: its deliveries are gone, only its handles are in use
+#     lingers    the peer detached first. The owner answers later, when the settlements under way
+#                have their outcomes: the answer tells the peer that there is no further one
+#     awaited    we detached first. The owner waits for the answer: what the peer wrote before it
+#                counts, and what didn't arrive by then never will
+#
+# A link that is void, and lingers or is awaited, is in `Registry.leaving`.
 @attrs.define(eq=False)
 class Link:
     """

@@ -28,6 +28,10 @@ _ENDPOINT_STATUS: Final = frozenset({401, 407, 408, 425, 429, 502, 503, 504})
 _MOST_SECONDS: Final = 3600.0  # the longest pause that an endpoint may ask for
 
 
+# The theory. A handler fails for two causes, the message or the endpoint. What is wrong with the
+# message counts against it: POISON at once, FAILED after some deliveries. What is wrong with the
+# endpoint counts against no message: DOWN pauses all of them. A status of 5xx says too little, so
+# FAILED is the doubt between the two: `listening.handlers.Blame` decides by the messages around it.
 class HandlerVerdict(enum.Enum):
     """The meaning of a handler's response for the message."""
 
