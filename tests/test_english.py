@@ -29,7 +29,8 @@ COUNTED = re.compile(r"One\b")
 
 # At the beginning of the name of a test.
 HEADLESS_TEST = re.compile(
-    r"def (test_(?:how|that|what|whatever|whether|which|who|whoever|whom|whose)(?:_\w*)?)\("
+    r"def (test_(?:how|its?|that|there|they|this"
+    r"|what|whatever|whether|which|who|whoever|whom|whose)(?:_\w*)?)\("
 )
 
 PHRASES = re.compile(r"\b(?:anew|of late|oftener|whoever|such a one)\b", re.IGNORECASE)
@@ -118,7 +119,9 @@ def test_the_name_of_a_test_begins_with_its_subject() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("name", ["test_what_is_late_goes", "test_whoever_asks", "test_how"])
+@pytest.mark.parametrize(
+    "name", ["test_what_is_late_goes", "test_whoever_asks", "test_how", "test_it_is_late"]
+)
 def test_a_headless_name_of_a_test_is_found(name: str) -> None:
     assert HEADLESS_TEST.findall(f"async def {name}() -> None: ...") == [name]
     assert HEADLESS_TEST.findall("def test_whole_frames_are_read() -> None: ...") == []

@@ -76,7 +76,7 @@ async def names(store: MemoryBroker) -> list[str]:
     return [info.path.name for info in await store.list_queues()]
 
 
-async def test_it_waits_for_the_namespace_and_makes_what_is_missing(
+async def test_late_setup_waits_for_the_namespace_and_creates_missing_queues(
     stand: Stand, autojump_clock: MockClock
 ) -> None:
     await stand.store.create_queue(BILLS, backlog.QUEUE_PROPERTIES)

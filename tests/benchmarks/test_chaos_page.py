@@ -54,7 +54,7 @@ def shown(page: Path, tmp_path_factory: pytest.TempPathFactory):
         yield one
 
 
-def test_it_asks_for_nothing_and_complains_about_nothing(shown: Browser, page: Path) -> None:
+def test_the_page_requests_nothing_and_reports_no_error(shown: Browser, page: Path) -> None:
     assert shown.requests == [page.as_uri()]
     assert shown.complaints == []
 

@@ -265,7 +265,7 @@ async def test_a_clock_that_is_set_by_years_hides_a_message_no_longer_and_no_sho
     assert abs((changed.delivery.locked_until - other.delivery.enqueued) - seconds(200)) < NEARLY
 
 
-async def test_there_must_be_a_queue(harness: Harness, autojump_clock: MockClock) -> None:
+async def test_a_missing_queue_is_refused(harness: Harness, autojump_clock: MockClock) -> None:
     nowhere = EntityPath("nowhere")
     with pytest.raises(EntityNotFound):
         await harness.visibility.take(nowhere, 1, terms(0))

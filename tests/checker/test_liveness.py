@@ -300,7 +300,7 @@ def test_a_message_that_is_moved_or_looked_at_meanwhile_takes_time(tried, validi
     ],
     ids=["its own fault", "everybody's", "the backlog's", "back", "a rest", "a rest at once"],
 )  # fmt: skip
-def test_it_waits_from_when_nothing_of_its_own_hindered_it(hindrance):
+def test_an_entity_waits_since_its_last_own_hindrance(hindrance):
     begins = {55: 85, 60: 90}.get(hindrance[-1].at, 70)  # a rest takes 30 s
 
     def wait_until(tried):
@@ -313,7 +313,7 @@ def test_it_waits_from_when_nothing_of_its_own_hindered_it(hindrance):
 
 @pytest.mark.parametrize("target", [FaultTarget.GATEWAY, FaultTarget.SYPHON])
 @pytest.mark.parametrize("killed", [55, 60])
-def test_it_waits_from_when_the_lock_of_a_killed_syphon_is_over(target, killed):
+def test_an_entity_waits_since_the_end_of_a_killed_syphons_lock(target, killed):
     def wait_until(tried):
         records = [*OTHERS_TROUBLE, *fault(killed, 62, target=target), *diverted(55, tried)]
         return nobody_delays_others(run_of(*records)).validity

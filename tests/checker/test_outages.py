@@ -37,11 +37,11 @@ def outage(*attempts):
         ([(0, 1, False), (9, 10, False), (15, 16, False), (27, 28, True)], 28),
     ],
 )
-def test_it_began_with_the_first_failure_that_no_silence_surely_follows(attempts, since):
+def test_an_outage_begins_with_the_first_failure_that_no_silence_surely_follows(attempts, since):
     assert outage(*attempts).since == since
 
 
-def test_a_success_ends_it():
+def test_a_success_ends_an_outage():
     one = outage((0, 1, True), (2, 3, False))
     one.forget()
     assert one.since == inf

@@ -418,7 +418,7 @@ def test_a_killed_gateway_is_judged_again_once_it_says_where_an_entity_stands():
     assert times(attempt(50), killed, stands, *failures) is BROKEN
 
 
-def test_it_is_said_after_which_time_an_entity_failed_over():
+def test_a_problem_says_after_which_time_an_entity_failed_over():
     early = [attempt(50), moved(57.5, P, B)]
     seen = [*fault(50, 100), *fault(52, 100), moved(57.5, P, B)]
     expected = ("orders failed over at 57.500, after 7.500 s",)

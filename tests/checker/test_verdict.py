@@ -305,7 +305,7 @@ def test_a_finding_says_where_and_how_often():
     assert [one.detail for one in double] == ["2 copies, 2 sends of which 1 failed, 0 uncertain"]
 
 
-def test_it_knows_the_reason_for_which_a_namespace_parks_what_expired():
+def test_the_verdict_knows_the_stores_reason_for_expired_messages():
     assert queue_content.EXPIRED.reason == EXPIRED
 
 

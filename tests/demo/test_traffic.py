@@ -65,7 +65,7 @@ async def test_an_answer_that_does_not_come_is_unknown(autojump_clock):
     assert trio.current_time() == pytest.approx(DEADLINE)
 
 
-async def test_it_is_invoked_before_it_is_sent(autojump_clock):
+async def test_a_send_is_recorded_as_invoked_before_it_is_sent(autojump_clock):
     gateway = Gateway([1.0, AcceptedBy.PRIMARY])
 
     async with trio.open_nursery() as nursery:

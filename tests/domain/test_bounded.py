@@ -70,7 +70,7 @@ steps = st.lists(st.tuples(st.sampled_from("spd"), st.integers(0, 6)), max_size=
 
 
 @given(most=st.integers(1, 4), renews=st.booleans(), steps=steps)
-def test_it_is_a_dictionary_of_the_newest(most, renews, steps):
+def test_a_bounded_dictionary_keeps_the_newest(most, renews, steps):
     bounded, plain = Bounded(most, renews=renews), OrderedDict()
     for number, (step, key) in enumerate(steps):
         if step == "s":

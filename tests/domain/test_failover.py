@@ -107,7 +107,7 @@ PAUSES = st.one_of(
     interval=st.sampled_from([0.0, 1.0, 60.0]),
     successes=st.integers(1, 4),
 )
-def test_it_equals_a_naive_model(steps, interval, successes):
+def test_the_table_equals_a_naive_model(steps, interval, successes):
     rule = FailoverRule(interval=interval, successes_to_return=successes)
     now, events = 0.0, []
     state = Failover()
@@ -147,7 +147,7 @@ LITTLE = [FailoverEvent.FAILED, FailoverEvent.PROBED, FailoverEvent.SUSPECTED]
 
 
 @given(steps=st.lists(st.tuples(st.sampled_from(LITTLE), PAUSES), min_size=1))
-def test_it_fails_over_no_earlier_than_the_interval(steps):
+def test_an_entity_fails_over_no_earlier_than_the_interval(steps):
     now, state, first = 0.0, Failover(), None
     # A second of failures after another, in the end, so that each history comes to a fail-over.
     for event, pause in [*steps, *[(FailoverEvent.FAILED, 1.0)] * (2 * int(RULE.interval))]:
@@ -248,7 +248,7 @@ def test_a_pause_of_the_gateway_brings_nothing_back(begin):
 
 
 @pytest.mark.parametrize("successes", [1, 2, 5])
-def test_it_returns_after_that_many_successes(successes):
+def test_an_entity_returns_after_that_many_successes(successes):
     rule = FailoverRule(interval=0, successes_to_return=successes)
 
     before = after(*[FailoverEvent.PROBED] * (successes - 1), begin=OVER, rule=rule)

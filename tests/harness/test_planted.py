@@ -46,7 +46,7 @@ def test_a_planted_bug_applies_to_the_package(bug, tmp_path):
     apply(bug.path, tmp_path)
 
 
-def test_there_is_each_bug_once_and_its_file_has_its_name():
+def test_each_bug_is_planted_once_in_a_file_of_its_name():
     assert len({bug.name for bug in BUGS}) == len(BUGS) > 60
     assert [bug.path.stem for bug in BUGS] == [bug.slug for bug in BUGS]
 

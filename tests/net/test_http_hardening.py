@@ -175,9 +175,7 @@ async def test_a_bad_request_gets_one_refusal_and_the_connection_ends(
 
 
 @pytest.mark.parametrize("name", [name for name in REFUSED if len(REFUSED[name][1]) < KIB16])
-async def test_it_is_refused_just_the_same_when_it_comes_byte_by_byte(
-    name, exchange, autojump_clock
-):
+async def test_a_refused_request_is_refused_byte_by_byte_too(name, exchange, autojump_clock):
     status, request = REFUSED[name]
     client = exchange.connect()
 

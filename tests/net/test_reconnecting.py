@@ -178,7 +178,7 @@ async def test_a_dial_that_hangs_keeps_nobody_from_another_one(autojump_clock) -
     assert server.dialling == 0  # nobody needs the other any more
 
 
-async def test_there_are_never_more_than_ten_dials_a_second(autojump_clock) -> None:
+async def test_dials_are_ten_a_second_at_most(autojump_clock) -> None:
     server = Server()
     connections = server.connections()
     end = trio.current_time() + 20.0

@@ -48,7 +48,7 @@ async def test_a_message_that_an_outage_would_refuse_is_refused_once_the_seconda
     assert [(each.wanted, each.usable) for each in harness.events.of(BacklogReady)] == [(1, 1)]
 
 
-async def test_it_is_asked_later_and_later_and_each_ten_seconds_at_the_end(harness):
+async def test_the_backlog_is_asked_later_and_later_and_each_ten_seconds_at_the_end(harness):
     harness.rng = MIDDLE  # no jitter
     await begun(harness, Refuse())
     started = trio.current_time()

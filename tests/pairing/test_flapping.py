@@ -53,7 +53,7 @@ async def test_ten_minutes_of_flapping_are_four_failovers_at_most(harness, inter
     assert failovers(harness) <= 4
 
 
-async def test_it_comes_back_when_the_flapping_is_over(harness):
+async def test_an_entity_returns_when_its_flapping_is_over(harness):
     pair = await harness.pair(failover_interval=0.0)
     await flap(harness, pair, 5.0, 5.0)
 

@@ -38,7 +38,7 @@ def syphon_of(harness, pair=None, **options):
 @pytest.mark.parametrize(
     ("interval", "state"), [(0.0, State.SECONDARY), (60.0, State.SUSPECT)], ids=["out", "suspect"]
 )
-async def test_its_messages_are_a_problem_at_once_and_dead_letters_after_the_grace(
+async def test_messages_of_a_missing_entity_are_a_problem_at_once_and_dead_letters_after_the_grace(
     harness, interval, state
 ):
     pair = await misspelt(harness, interval=interval)

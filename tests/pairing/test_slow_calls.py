@@ -112,7 +112,7 @@ async def test_sends_that_begin_after_it_divert_after_suspect_wait(harness):
     assert harness.primary.sends() == 1
 
 
-async def test_it_goes_on_waiting_while_probes_show_that_its_entity_lives(harness):
+async def test_a_slow_send_goes_on_while_probes_show_that_its_entity_lives(harness):
     pair = await harness.pair()
     harness.primary.fail(Slow(6.0), SEND, times=1)
 
@@ -125,7 +125,7 @@ async def test_it_goes_on_waiting_while_probes_show_that_its_entity_lives(harnes
     assert await harness.secondary.ids(QUEUE) == []
 
 
-async def test_it_waits_no_longer_when_its_entity_dies_meanwhile(harness):
+async def test_a_slow_send_waits_no_longer_when_its_entity_dies(harness):
     pair = await harness.pair(successes_to_return=9)
     harness.primary.fail(Hang(), SEND)
     with Timed() as timed:

@@ -181,7 +181,7 @@ async def test_a_trial_ended_twice_ends_no_other(make):
 
 
 @pytest.mark.parametrize("state", ["healthy", "failed over", "pinned"])
-async def test_there_are_trials_only_while_suspect_or_half_open(make, state):
+async def test_only_suspect_and_half_open_entities_have_trials(make, state):
     states = make(failover_interval=0.0)
     if state == "failed over":
         fail(states)

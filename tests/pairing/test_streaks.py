@@ -58,7 +58,9 @@ async def seconds_until_failed_over(table, attempt_takes):
 
 @pytest.mark.parametrize("interval", [0.0, 0.3, 1.0, 2.0, 5.0, 8.0, 60.0])
 @pytest.mark.parametrize("attempt_takes", [0.001, 1.0, 10.0])
-async def test_it_fails_over_soon_after_the_interval(interval, attempt_takes, autojump_clock):
+async def test_an_entity_fails_over_soon_after_the_interval(
+    interval, attempt_takes, autojump_clock
+):
     took = await seconds_until_failed_over(states(interval), attempt_takes)
 
     # The first failure starts the clock, and the trial that ends it may have begun just before.

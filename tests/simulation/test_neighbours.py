@@ -19,5 +19,5 @@ def test_a_message_of_another_pair_stays_whatever_happens(seed, tmp_path):
     assert world.stayed == FOREIGN
 
 
-def test_it_is_the_judge_who_catches_a_syphon_that_does_not_ask(tmp_path):
+def test_the_judge_catches_a_syphon_that_does_not_ask(tmp_path):
     assert BUG.call(first_given_away, SEEDS, tmp_path) is not None

@@ -140,7 +140,7 @@ async def test_a_failed_send_names_address_entity_and_cure(
         (Namespace(url="embedded:west.db"), False, []),
     ],
 )
-def test_it_is_told_whether_the_secondarys_owner_can_read_the_backlog(
+def test_a_check_says_whether_the_secondarys_owner_can_read_the_backlog(
     namespace: Namespace, encrypts: bool, said: list[str]
 ) -> None:
     pairing = Pairing(

@@ -166,7 +166,7 @@ async def test_without_an_answer_nobody_knows(bench: Bench) -> None:
             await bench.deliveries.flush(bench.channel)
 
 
-def test_it_is_full_at_so_many_bytes_and_what_is_settled_makes_room(bench: Bench) -> None:
+def test_the_table_is_full_at_so_many_bytes_and_a_settlement_makes_room(bench: Bench) -> None:
     bench.held.clear()
     bench.deliveries.lose()
     bench.deliver(6)
@@ -177,7 +177,7 @@ def test_it_is_full_at_so_many_bytes_and_what_is_settled_makes_room(bench: Bench
     assert not bench.deliveries.is_full
 
 
-def test_it_is_full_at_so_many_deliveries() -> None:
+def test_the_table_is_full_at_so_many_deliveries() -> None:
     bench = Bench(deliveries=UnsettledDeliveries(LIMIT, 1, max_deliveries=3, meter=unread()))
     bench.deliver(3)
 

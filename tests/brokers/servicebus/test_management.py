@@ -39,7 +39,7 @@ def here(there: MemoryBroker) -> Management:
     return Management(RestPeer(ask=client.send, tokens=tokens()))
 
 
-def test_it_is_a_topology(here: Management) -> None:
+def test_management_offers_topology(here: Management) -> None:
     assert offered(here, Topology) is here
 
 

@@ -184,7 +184,7 @@ def test_a_receiver_that_waits_shows_that_it_can_receive() -> None:
     assert states(Abilities().waits(at(0), at(10)), 11) == {"receive": YES}
 
 
-def test_it_shows_nothing_after_an_error_or_while_the_namespace_is_unreachable() -> None:
+def test_a_wait_proves_nothing_after_an_error_or_while_the_namespace_is_unreachable() -> None:
     failing = Abilities().failed(RECEIVE, Unavailable("503"), at(5))
     lost = Abilities().failed(SEND, NoAnswer("silence"), at(5))
 

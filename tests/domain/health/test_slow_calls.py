@@ -34,7 +34,7 @@ def test_the_rate_is_an_option(rate, too_many):
     assert calls(False, True, False, True, False, True, rate=rate)[-1] is too_many
 
 
-def test_it_is_over_when_no_slow_send_is_left():
+def test_a_slow_period_is_over_when_no_slow_send_is_left():
     window = SlowCalls(0.5, 0.0)
     window.note(1.0, slow=True)
 
@@ -42,5 +42,5 @@ def test_it_is_over_when_no_slow_send_is_left():
     assert window.is_over(WITHIN + 1.1)
 
 
-def test_it_waits_for_the_answer_of_the_send_that_began_it():
+def test_a_slow_period_waits_for_the_answer_of_the_send_that_began_it():
     assert not SlowCalls(0.5, 0.0).is_over(WITHIN)

@@ -34,7 +34,7 @@ def test_each_gateway_reads_who_holds_the_delivery_in_either_case():
 
 
 @pytest.mark.parametrize("process", [0, 1, 64, 255])
-def test_it_names_the_process_of_the_gateway(process):
+def test_a_lock_token_names_the_process_of_the_gateway(process):
     made = HolderTokens(tag_of(ONE), (SECRET,), random.Random(1), process).new_token()
 
     assert tokens(TWO).holder_of(made) == Holder(tag_of(ONE), process)

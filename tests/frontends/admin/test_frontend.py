@@ -62,7 +62,7 @@ def figures(response: Response) -> dict[str, object]:
     return read
 
 
-async def test_it_is_ready_until_it_drains_and_lives_on(broker: MemoryBroker) -> None:
+async def test_a_gateway_is_ready_until_it_drains_and_lives_on(broker: MemoryBroker) -> None:
     frontend = frontend_of(broker, POLICIES)
 
     before = [(await ask(frontend, path)).status for path in ("/livez", "/readyz")]

@@ -44,7 +44,7 @@ def test_orphans_of_a_command_are_waited_for() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_it_ends_with_the_code_of_its_worker(code: int) -> None:
+def test_a_process_ends_with_the_code_of_its_worker(code: int) -> None:
     with run(f"sys.exit({code})") as ended:
         pass
 

@@ -224,7 +224,7 @@ bounds = st.tuples(st.integers(0, 20), st.integers(1, 40)).map(lambda pair: (min
 
 
 @given(bounds, st.lists(st.tuples(workloads, st.floats(0.0, 100.0)), min_size=1))
-def test_it_is_never_outside_of_its_bounds(between, samples):
+def test_the_number_of_workers_stays_within_its_bounds(between, samples):
     minimum, maximum = between
     autoscaler, now = make_autoscaler(minimum, max(1, maximum), max_load=0.9), 0.0
     for sample, seconds in samples:
@@ -252,7 +252,7 @@ def test_a_deeper_queue_never_gets_fewer_processes(sample, more):
 
 
 @given(st.lists(workloads.map(lambda one: attrs.evolve(one, depth=7)), min_size=1))
-def test_it_is_never_zero_while_messages_wait(samples):
+def test_the_number_of_workers_is_not_zero_while_messages_wait(samples):
     autoscaler = make_autoscaler()
 
     assert all(autoscaler.decide(sample, n * 50.0) > 0 for n, sample in enumerate(samples))

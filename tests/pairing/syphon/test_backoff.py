@@ -259,7 +259,7 @@ async def test_a_trial_that_succeeds_counts(make, half_open):
     assert half_open.state_of(ORDERS) is State.PRIMARY
 
 
-async def test_there_is_one_trial_at_a_time_and_none_while_the_entity_backs_off(make, half_open):
+async def test_trials_are_one_at_a_time_and_none_during_a_backoff(make, half_open):
     backoffs = make(half_open)
     backoffs.back_off(ORDERS, PAUSE, "out")
     early = backoffs.begin(ORDERS)

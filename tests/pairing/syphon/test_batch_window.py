@@ -211,7 +211,7 @@ async def test_batches_that_a_user_wants_small_stay_so():
     assert batches.limit == 99
 
 
-async def test_it_counts_the_batches_in_a_row_of_which_nothing_could_be_moved():
+async def test_a_window_counts_consecutive_batches_that_moved_nothing():
     batches = make_window()
     found = [batches.stuck]
     for moved in (0, 0, 1, 0):
@@ -223,7 +223,7 @@ async def test_it_counts_the_batches_in_a_row_of_which_nothing_could_be_moved():
     assert found == [0, 1, 2, 0, 1]
 
 
-async def test_it_is_empty_when_the_last_batch_has_ended(nursery):
+async def test_a_window_is_empty_when_its_last_batch_has_ended(nursery):
     batches = make_window()
     batch = batches.begin(deliveries())
 

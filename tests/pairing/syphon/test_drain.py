@@ -424,7 +424,7 @@ async def test_a_queue_that_hangs_when_it_is_opened_is_given_up(harness):
     assert source.opened == 1
 
 
-async def test_it_ends_with_why_the_queue_cant_be_read(harness):
+async def test_a_drain_ends_with_the_error_of_a_queue_that_cant_be_read(harness):
     drain = harness.make_drain()
     harness.secondary.fail(refuse(EntityDisabled, "closed for today"), RECEIVE)
 
@@ -433,7 +433,7 @@ async def test_it_ends_with_why_the_queue_cant_be_read(harness):
     assert isinstance(error, EntityDisabled)
 
 
-async def test_it_ends_with_why_the_queue_cant_be_opened(harness):
+async def test_a_drain_ends_with_the_error_of_a_queue_that_cant_be_opened(harness):
     await harness.secondary.store.delete_queue(QUEUE)
 
     error = await harness.make_drain().run()

@@ -35,7 +35,7 @@ async def test_a_backlog_that_nobody_moves_is_told_five_minutes_after_the_return
     assert harness.events.of(BacklogOrphaned) == [BacklogOrphaned(pending=1, seconds=300.0)]
 
 
-async def test_it_is_told_again_for_as_long_as_it_is_there(harness):
+async def test_an_orphaned_backlog_is_reported_as_long_as_it_exists(harness):
     await diverted_and_back(harness)
     await trio.sleep(700.0)
     told = len(harness.events.of(BacklogOrphaned))

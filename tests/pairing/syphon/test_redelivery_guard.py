@@ -60,7 +60,7 @@ async def test_the_oftener_it_was_delivered_the_longer_it_waits(harness, times, 
     assert await harness.primary.ids() == ["old"]
 
 
-async def test_it_stays_locked_while_it_waits(harness):
+async def test_a_guarded_message_stays_locked_while_it_waits(harness):
     short = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=1))
     await harness.secondary.store.update_queue(QUEUE, short)
     await divert_and_try(harness, "old", times=9)

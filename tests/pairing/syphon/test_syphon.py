@@ -263,7 +263,9 @@ async def test_a_secondary_that_is_down_again_is_asked_again_soon(harness):
 
 
 @pytest.mark.parametrize(("rescan", "stall_after"), [(10.0, 60.0), (60.0, 10.0)])
-async def test_it_looks_as_often_as_the_more_urgent_reason_says(harness, rescan, stall_after):
+async def test_a_syphon_polls_as_often_as_the_more_urgent_reason_needs(
+    harness, rescan, stall_after
+):
     started = trio.current_time()
     await harness.syphon(rescan=rescan, stall_after=stall_after)
 
@@ -355,7 +357,7 @@ async def test_each_drain_knows_the_depth_and_the_lock_of_its_queue(harness):
     }
 
 
-async def test_it_says_how_many_entities_rest(harness):
+async def test_a_syphon_counts_the_entities_that_back_off(harness):
     for entity in (ORDERS, BILLS):
         await harness.divert(message(), entity=entity)
     harness.primary.fail(Refuse(), SEND, entity=BILLS)

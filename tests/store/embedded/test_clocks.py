@@ -193,7 +193,7 @@ async def test_deferred_messages_and_known_ids_live_on_too(tmp_path: Path) -> No
     assert info.active == 0
 
 
-def test_this_machine_tells_its_boot() -> None:
+def test_the_machine_tells_its_boot() -> None:
     boot = this_boot()
 
     assert boot is not None

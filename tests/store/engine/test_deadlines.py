@@ -31,7 +31,7 @@ def run_out(tried, moment):
 
 
 @given(steps=st.lists(STEPS, max_size=60))
-def test_it_equals_a_plain_dictionary(steps):
+def test_deadlines_equal_a_plain_dictionary(steps):
     tried, naive = Deadlines(), {}
     for what, key, moment in steps:
         if what == "set":

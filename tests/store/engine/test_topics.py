@@ -123,7 +123,7 @@ def test_a_new_subscription_is_empty_and_takes_every_message() -> None:
     assert (rule.name, rule.created) == ("$Default", to_date(5_000_000))
 
 
-def test_it_is_told_what_a_subscription_holds() -> None:
+def test_an_inspection_counts_a_subscriptions_messages() -> None:
     made = topics()
     send(made, message(), message(), message())
     queue = space_of(made).find(S)

@@ -371,7 +371,7 @@ def test_a_question_is_refused_by_field(target, problem):
         parse_request(get(target))
 
 
-def test_there_are_no_other_resources():
+def test_other_resources_are_refused():
     with pytest.raises(EntityNotFound):
         parse_request(get("/$Resources/Relays"))
 

@@ -171,7 +171,7 @@ def test_the_form_is_as_documented() -> None:
         (None, 2**31, 0, NEVER),
     ],
 )
-def test_it_is_hidden_until_due_and_lives_from_then_on(
+def test_a_scheduled_message_is_hidden_until_due_and_lives_from_then_on(
     scheduled: float | None, life: float | None, hidden: int, lives: int
 ) -> None:
     message = Message(
@@ -184,7 +184,7 @@ def test_it_is_hidden_until_due_and_lives_from_then_on(
     assert (put.visibility, put.time_to_live) == (hidden, lives)
 
 
-def test_it_expires_to_the_microsecond() -> None:
+def test_a_message_expires_to_the_microsecond() -> None:
     message = Message(
         message_id="1",
         scheduled=NOW + timedelta(seconds=10),

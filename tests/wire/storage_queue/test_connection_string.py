@@ -70,7 +70,7 @@ KEY = base64.b64encode(b"a secret key").decode()
         ),
     ],
 )
-def test_they_are_read(text: str, found: StorageConnection) -> None:
+def test_connection_strings_are_read(text: str, found: StorageConnection) -> None:
     assert parse_storage_connection(text) == found
 
 

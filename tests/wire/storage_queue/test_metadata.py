@@ -39,7 +39,7 @@ properties = st.builds(
 
 
 @given(properties)
-def test_they_come_back(properties: QueueProperties) -> None:
+def test_properties_survive_a_round_trip(properties: QueueProperties) -> None:
     metadata = build_metadata(properties)
 
     assert parse_metadata(metadata) == properties

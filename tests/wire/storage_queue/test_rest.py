@@ -448,7 +448,7 @@ def test_accounts_are_found_in_the_host_or_the_path(
     assert (found.account, found.is_secondary, found.path) == (account, secondary, path)
 
 
-def test_there_must_be_an_account() -> None:
+def test_a_path_without_an_account_is_refused() -> None:
     for target, code in (("/nobody/orders", "ResourceNotFound"), ("/", "InvalidUri")):
         request = Request(method="GET", target=target, headers=Headers.of({"Host": "localhost"}))
         with pytest.raises(StorageRefusal) as caught:

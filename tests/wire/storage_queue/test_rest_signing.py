@@ -155,7 +155,7 @@ def test_an_invalid_authorization_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("digest", ["c2ln!", "c2l", "", "c2ln c2ln", "c2lnZR=="])
-def test_there_is_one_text_for_each_signature(digest: str) -> None:
+def test_each_signature_has_one_text(digest: str) -> None:
     with pytest.raises(StorageRefusal):
         parse_authorization(f"SharedKey contoso:{digest}")
 
