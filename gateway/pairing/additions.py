@@ -17,7 +17,7 @@ from gateway.moments import Moments
 from gateway.pairing.admission import Measure
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import PairOptions
-from gateway.pairing.states import keep_to_oneself
+from gateway.pairing.state_table import keep_to_oneself
 from gateway.pairing.ways import Delivers, Ways
 from gateway.ports import Broker, NewId, Observer, Service, WallClock
 

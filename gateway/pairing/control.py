@@ -30,7 +30,8 @@ from gateway.domain.operators.probe import ACTION as PROBE
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.prober import AT_ONCE, Prober
-from gateway.pairing.states import PROBED, EntityStates
+from gateway.pairing.state_table import PROBED
+from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Observer, WallClock

@@ -36,7 +36,8 @@ from gateway.pairing.sending import (
     unanswered,
 )
 from gateway.pairing.slow_watch import SlowWatch
-from gateway.pairing.states import FAILED_OVER, EntityStates
+from gateway.pairing.state_table import FAILED_OVER
+from gateway.pairing.states import EntityStates
 from gateway.ports import Broker, Observer
 
 HEALTHY_OR_SUSPECT: Final = frozenset({State.PRIMARY, State.SUSPECT})

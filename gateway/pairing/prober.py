@@ -21,7 +21,8 @@ from gateway.pairing.entity_record import Attempt
 from gateway.pairing.options import PairOptions, rule_for
 from gateway.pairing.sending import unanswered
 from gateway.pairing.slow_watch import STALL
-from gateway.pairing.states import PROBED, EntityStates
+from gateway.pairing.state_table import PROBED
+from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.slow_start import SlowStart
 from gateway.ports import Broker
 

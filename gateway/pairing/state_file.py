@@ -22,7 +22,8 @@ from gateway.durable import make_private_folder, refuse_foreign_link, sync_folde
 from gateway.pairing.additions import Kept
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
-from gateway.pairing.states import DIVERTED, EntityStates
+from gateway.pairing.state_table import DIVERTED
+from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.ports import Observer

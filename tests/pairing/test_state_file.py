@@ -18,8 +18,8 @@ from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy
 from gateway.domain.operators.control import Action, Operator, Order
 from gateway.pairing.entity_cache import KnownEntity
+from gateway.pairing.entity_record import EntityState
 from gateway.pairing.state_file import SavedState, StateFile, StateFileError, build, parse
-from gateway.pairing.states import EntityState
 from tests.harness.faults import Refuse
 from tests.harness.links import give_link, needs_root
 from tests.pairing.harness import BILLS, ORDERS, Timed, control_of, message, virtual_time

@@ -12,9 +12,9 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityNotFound, Unavailable
 from gateway.domain.events.gateway import EntityStateChanged, LoopPaused
 from gateway.domain.failover import State
-from gateway.pairing.entity_record import MAX_TROUBLED
+from gateway.pairing.entity_record import MAX_TROUBLED, EntityState
 from gateway.pairing.options import EntityRule, PairOptions, entity_rule, rule_for
-from gateway.pairing.states import HEARTBEAT, EntityState, EntityStates
+from gateway.pairing.states import HEARTBEAT, EntityStates
 from tests.harness.clocks import START, VirtualClock
 from tests.harness.retained import entries
 from tests.pairing.harness import BILLS, LABEL, ORDERS, virtual_time

@@ -16,7 +16,8 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import SyphonBackedOff
 from gateway.domain.failover import State
 from gateway.pairing.entity_record import Attempt
-from gateway.pairing.states import DIVERTED, SUSPECT, EntityStates
+from gateway.pairing.state_table import DIVERTED, SUSPECT
+from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.grace import Grace
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.primary_load import PrimaryLoad
