@@ -11,7 +11,7 @@ All methods except the waits are synchronous, so that no other task runs between
 
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -42,16 +42,20 @@ FAILURES: Final = frozenset({FailoverEvent.FAILED, FailoverEvent.SUSPECTED})
 FORCED: Final = "forced by an operator"
 
 
-def _keep(entity: EntityPath) -> None:
-    """Do nothing, as no other process shares the states."""
-
-
-def _keep_pins() -> None:
-    """Do nothing, as no other process shares the states."""
-
-
 def keep_to_oneself(entity: EntityPath, began: float, reason: str) -> None:
     """Do nothing, as this gateway knows no other one."""
+
+
+class SharesStates(Protocol):
+    """Has the states adopted by the other processes with the same pair."""
+
+    def note_state(self, entity: EntityPath) -> None:
+        """The entity's state has changed; other processes should adopt it."""
+        ...
+
+    def note_pins(self) -> None:
+        """The pins have changed."""
+        ...
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -62,10 +66,6 @@ class StateTable:
     clock: WallClock
     observer: Observer
     max_troubled: int = MAX_TROUBLED  # entities
-    # Called after each change of a state that other processes should adopt.
-    share: Callable[[EntityPath], None] = _keep
-    # Called after each change of `pins`.
-    share_pins: Callable[[], None] = _keep_pins
     # Called when this gateway comes to suspect a healthy entity by evidence of its own, with the
     # start of the request that shows a failure, and the reason.
     tell: Callable[[EntityPath, float, str], None] = attrs.field(
@@ -74,6 +74,7 @@ class StateTable:
     changes: Changes = attrs.field(factory=Changes, init=False)
     evidence: Evidence = attrs.field(init=False)
     pins: Overrides = attrs.field(factory=Overrides, init=False)
+    _sharing: list[SharesStates] = attrs.field(factory=list, init=False)
     _records: Records = attrs.field(init=False)
     _epoch: int = attrs.field(default=0, init=False)
 
@@ -175,7 +176,8 @@ class StateTable:
         Put changed `pins` into effect for these entities, and for those that were pinned before.
         Any other entity follows at its next send, through `state_of`.
         """
-        self.share_pins()
+        for each in self._sharing:
+            each.note_pins()
         for entity in entities:
             self.state_of(entity)
         for record in list(self._records.values()):
@@ -187,6 +189,10 @@ class StateTable:
         self.changes.note()
 
     # For other processes with the same pair.
+
+    def share_with(self, processes: SharesStates) -> None:
+        """From now on note there each change that this process has decided."""
+        self._sharing.append(processes)
 
     def shared(self, entity: EntityPath) -> SharedState:
         """The entity's state, for `adopt` in another process."""
@@ -300,7 +306,8 @@ class StateTable:
             record.since = self.clock()  # otherwise keep the date of the first failure
         self._move(record, before.state, reason)
         if event is not FailoverEvent.PAUSED:  # a pause concerns this process alone
-            self.share(record.entity)
+            for each in self._sharing:
+                each.note_state(record.entity)
         if before.state is State.PRIMARY and event in FAILURES and not advised:
             lost = self.evidence.namespace
             since = lost.since if lost.is_lost else now

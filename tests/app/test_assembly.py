@@ -53,9 +53,6 @@ RUNNING: Final = {
         "reader.accepted",
         "reader.changed",
         "reader.has_pins",
-        # The pair's states get their way to the other processes only here.
-        "self.states.share",
-        "self.states.share_pins",
     },
     "extensions/workers/worker.py": {"self.channel.collectors"},
 }

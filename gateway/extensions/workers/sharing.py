@@ -20,7 +20,7 @@ from gateway.domain.operators.control import Override
 from gateway.extensions.workers.channel import Values, WorkerChannel
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import MAX_TROUBLED, SharedState
-from gateway.pairing.states import EntityStates
+from gateway.pairing.state_table import StateTable
 
 # Of entities: other workers' states are known beside those of this one.
 MOST_VERSIONS: Final = 2 * MAX_TROUBLED
@@ -59,15 +59,14 @@ class Readership:
 class StateHub:
     """The parent's side: orders the changes of all processes."""
 
-    states: EntityStates
+    states: StateTable
     _versions: Bounded[str, tuple[int, int]] = attrs.field(init=False)  # and the author
     _last: int = attrs.field(default=0, init=False)
     _readers: dict[int, Readership] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._versions = Bounded(MOST_VERSIONS, renews=True)
-        self.states.share = lambda entity: self._note(entity, PARENT)
-        self.states.share_pins = self._note_pins
+        self.states.share_with(self)
 
     def add(self, number: int, wake: Callable[[], None]) -> Values:
         """Begin to send changes to a worker; return the message with all states until now."""
@@ -106,7 +105,12 @@ class StateHub:
     def _pins(self) -> Any:
         return _converter.unstructure(self.states.pins.all())
 
-    def _note_pins(self) -> None:
+    def note_state(self, entity: EntityPath) -> None:
+        """As `SharesStates.note_state`, for the workers."""
+        self._note(entity, PARENT)
+
+    def note_pins(self) -> None:
+        """As `SharesStates.note_pins`, for the workers."""
         for reader in self._readers.values():
             reader.has_pins = False
             reader.wake()
@@ -131,14 +135,14 @@ class StateHub:
 class StateReplica:
     """A worker's side: sends its own changes to the parent, and adopts those of others."""
 
-    states: EntityStates
+    states: StateTable
     wake: Callable[[], None]
     _versions: Bounded[str, int] = attrs.field(init=False)
     _changed: dict[str, EntityPath] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._versions = Bounded(MOST_VERSIONS, renews=True)
-        self.states.share = self._note
+        self.states.share_with(self)
 
     def take(self, message: Values) -> None:
         """Adopt the changes of others; note the versions of its own."""
@@ -166,9 +170,13 @@ class StateReplica:
         ]
         return {"changes": rows}
 
-    def _note(self, entity: EntityPath) -> None:
+    def note_state(self, entity: EntityPath) -> None:
+        """As `SharesStates.note_state`, for the parent."""
         self._changed[entity.key] = entity
         self.wake()
+
+    def note_pins(self) -> None:
+        """Do nothing: the parent decides which entities are pinned."""
 
 
 @attrs.define(eq=False)
