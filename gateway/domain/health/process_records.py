@@ -1,0 +1,174 @@
+"""
+The record that each process of a pair leaves on the secondary for the others.
+
+A gateway tells the orders of its operators and what it has diverted; a syphon, what it has moved
+and has in hand; both, their problems. The syphons' heartbeats of earlier versions are read as
+records without a version. No clock here: dates are arguments, in UTC.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+
+from gateway.domain.health.heartbeats import MISSED, Heartbeat, SyphonsSeen, newest_among
+from gateway.domain.operators.given_orders import GivenOrder
+
+# For which the orders in a record hold, and the secondary keeps it: three times as long as from one
+# record to the next of a process that has nothing to tell.
+ORDERS_HOLD: Final = timedelta(minutes=30)
+MOST_BYTES: Final = 4096  # of a record on the secondary
+MOST_RECORDS: Final = 2000  # processes that a reader remembers
+
+
+@attrs.frozen(kw_only=True)
+class CountByName:
+    """A number of messages since the process's start, and of those names that have the most."""
+
+    total: int = 0
+    most: Mapping[str, int] = attrs.field(factory=dict)
+    is_whole: bool = True  # `most` has all names
+
+
+@attrs.frozen(kw_only=True)
+class RecordedProblem:
+    """A problem as the process's own status has it."""
+
+    text: str
+    since: datetime | None = None  # None: not known
+    remedy: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class GatewayRecord:
+    """The part of a gateway."""
+
+    diverted: CountByName = attrs.field(factory=CountByName)  # by entity
+    spool: int | None = None  # messages; None: not known, or there is no spool
+    drills: tuple[str, ...] = ()  # in force
+
+
+@attrs.frozen(kw_only=True)
+class SyphonRecord:
+    """The part of a syphon."""
+
+    moved: CountByName = attrs.field(factory=CountByName)  # by entity
+    in_hand: int | None = None  # messages; None: not known
+    dead_lettered: Mapping[str, int] = attrs.field(factory=dict)  # by reason
+    rate: float | None = None  # messages/s, measured; None: not known
+    paused: bool = False  # an operator has paused the whole syphon
+    # The entities that it leaves on the backlog, as their operators named them.
+    held_back: tuple[str, ...] = ()
+    # Revision of the newest order that it has seen and follows; None: an earlier version, which
+    # sees no orders.
+    follows: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ProcessRecord:
+    """The newest that one process has told."""
+
+    process: str  # an id, another one at each start
+    host: str
+    kind: str  # serve or syphon
+    pid: int
+    started: datetime
+    at: datetime  # by the secondary's clock, if it tells; else by the process's
+    interval: float  # seconds until the next one, at most
+    version: str = ""  # of Pairgate; empty: it isn't told, as before there were records
+    revision: int = 0  # counts the records of the process
+    lifetime: timedelta = ORDERS_HOLD  # of the orders in it
+    ended: bool = False  # the last word of a process that ended in good order
+    # It may read the records of others, so that their orders reach it; None: not told.
+    sees_others: bool | None = None
+    orders: tuple[GivenOrder, ...] = ()  # given at this process; also those that took others back
+    orders_left_out: int = 0  # the oldest ones, for which the record had no room
+    gateway: GatewayRecord | None = None
+    syphon: SyphonRecord | None = None
+    problems: tuple[RecordedProblem, ...] = ()
+    problems_left_out: int = 0
+
+    @property
+    def place(self) -> str:
+        """The place where the process runs, for people."""
+        return f"{self.kind} on {self.host} (process {self.pid})"
+
+    @property
+    def alive_for(self) -> timedelta:
+        """The time after `at` for which the process counts as alive."""
+        return timedelta(seconds=self.interval * MISSED)
+
+    @property
+    def kept_for(self) -> timedelta:
+        """The time for which the secondary keeps the record."""
+        return max(self.lifetime, self.alive_for) if self.orders else self.alive_for
+
+    def heartbeat(self) -> Heartbeat | None:
+        """The record as earlier versions know it; None: no syphon is in the process."""
+        if self.syphon is None:
+            return None
+        return Heartbeat(
+            syphon=self.process,
+            host=self.host,
+            process=self.kind,
+            pid=self.pid,
+            started=self.started,
+            at=self.at,
+            interval=self.interval,
+            moved=self.syphon.moved.total,
+            paused=self.syphon.paused,
+        )
+
+
+def record_of(heartbeat: Heartbeat) -> ProcessRecord:
+    """The heartbeat of an earlier version as a record."""
+    return ProcessRecord(
+        process=heartbeat.syphon,
+        host=heartbeat.host,
+        kind=heartbeat.process,
+        pid=heartbeat.pid,
+        started=heartbeat.started,
+        at=heartbeat.at,
+        interval=heartbeat.interval,
+        syphon=SyphonRecord(moved=CountByName(total=heartbeat.moved), paused=heartbeat.paused),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class PairRecords:
+    """
+    The pair's processes as a reader knows them at the date `at`, the newest record of each process.
+    `unknown` gives the reason if it knows nothing now; the records are then those from before.
+    """
+
+    at: datetime | None = None
+    alive: tuple[ProcessRecord, ...] = ()
+    stale: tuple[ProcessRecord, ...] = ()  # silent for too long, without a last word
+    ended: tuple[ProcessRecord, ...] = ()  # in good order
+    orders: tuple[GivenOrder, ...] = ()  # in records that haven't expired
+    # Other processes that receive from the backlog, where the secondary tells no more.
+    consumers: int = 0
+    last_syphon: datetime | None = None  # of the last sign of life of a syphon
+    since: datetime | None = None  # of the first reading that succeeded
+    refused: int = 0  # records whose seal is wrong, so that they count as none
+    unknown: str = "nobody has asked the secondary yet"
+
+    @property
+    def syphons_seen(self) -> SyphonsSeen:
+        """The syphons among the processes."""
+        if self.unknown:
+            return SyphonsSeen(unknown=self.unknown)
+        alive = [beat for each in self.alive if (beat := each.heartbeat()) is not None]
+        others = (*self.stale, *self.ended)
+        gone = [beat for each in others if (beat := each.heartbeat()) is not None]
+        latest = max(gone, key=lambda each: each.at, default=None)
+        return SyphonsSeen(
+            at=self.at,
+            alive=newest_among(alive),
+            consumers=self.consumers,
+            last=self.last_syphon,
+            gone=None if alive or self.consumers else latest,
+            since=self.since,
+            unknown="",
+        )

@@ -1,0 +1,148 @@
+"""
+The orders that operators gave at the processes of a pair, and what is in force by all of them.
+
+Each order has a revision: milliseconds since 1970 by its process's clock, and always higher than
+those of all orders that the process knew. What is in force follows from carrying out all known
+orders by their revisions, so that two processes that know the same orders do the same. Of two
+orders at the same millisecond, the one whose process has the higher id comes last.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+
+from gateway.domain.errors import InvalidRequest
+from gateway.domain.operators.control import Action, Override, Overrides
+
+# Orders without effect of their own that one process remembers. Those with an effect are bounded by
+# the overrides that may be in force.
+MOST_ENDING: Final = 100
+# For which they are remembered: a process that was cut off, or down, and still has an older order
+# learns of its end when it returns.
+REMEMBERED: Final = timedelta(days=7)
+
+
+@attrs.frozen(kw_only=True)
+class GivenOrder:
+    """An order as its process remembers it and tells the others."""
+
+    revision: int
+    process: str  # the id of the process at which it was given
+    action: Action
+    targets: tuple[str, ...]
+    operator: str
+    at: datetime
+    reason: str = ""
+    until: datetime | None = None
+    rate: float | None = None  # messages/s, of `Action.RATE`; None: no limit
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """The place of the order among all."""
+        return self.revision, self.process
+
+    @property
+    def gives(self) -> bool:
+        """True if it puts something into force, False if it takes that back."""
+        if self.action is Action.RATE:
+            return self.rate is not None
+        return self.action in {Action.FAILOVER, Action.PAUSE}
+
+    def is_over(self, now: datetime) -> bool:
+        """True if its end has come."""
+        return self.until is not None and self.until <= now
+
+    def overrides(self) -> list[Override]:
+        """The overrides that it gives, one for each target."""
+        return [
+            Override(
+                target=target,
+                reason=self.reason,
+                operator=self.operator,
+                since=self.at,
+                until=self.until,
+            )
+            for target in self.targets
+        ]
+
+
+@attrs.frozen(kw_only=True)
+class InForce:
+    """The overrides in force by all known orders, and the rate."""
+
+    pins: tuple[Override, ...] = ()
+    pauses: tuple[Override, ...] = ()
+    rate: GivenOrder | None = None  # the last order of that kind; None: nobody gave one
+    revision: int = 0  # of the newest order; 0: there is none
+
+
+def in_force(orders: Iterable[GivenOrder], now: datetime) -> InForce:
+    """Carry out the orders by their revisions, each once. Those whose end has come do nothing."""
+    pins, pauses = Overrides(), Overrides()
+    rate: GivenOrder | None = None
+    revision = 0
+    for order in in_sequence(orders):
+        revision = max(revision, order.revision)
+        if order.action is Action.RATE:
+            rate = order
+            continue
+        kept = pins if order.action in {Action.FAILOVER, Action.FAILBACK} else pauses
+        _carry_out(order, kept)
+    pins.end(now)
+    pauses.end(now)
+    return InForce(pins=pins.all(), pauses=pauses.all(), rate=rate, revision=revision)
+
+
+def _carry_out(order: GivenOrder, kept: Overrides) -> None:
+    """Change nothing if there is no room: each process refuses its own order beforehand."""
+    try:
+        if order.gives:
+            kept.add(order.overrides())
+        else:
+            kept.take_back(order.targets)
+    except InvalidRequest:
+        return
+
+
+def in_sequence(orders: Iterable[GivenOrder]) -> list[GivenOrder]:
+    """Each order once, by their revisions."""
+    return sorted({each.key: each for each in orders}.values(), key=lambda each: each.key)
+
+
+def still_needed(orders: Iterable[GivenOrder], now: datetime) -> tuple[GivenOrder, ...]:
+    """
+    The orders of one process without those that change nothing any more. What was given is needed
+    until a later order is for the same targets. What took something back, and what has come to its
+    end, is needed as long as another process may come back with an older order.
+    """
+    giving: list[GivenOrder] = []
+    ending: list[GivenOrder] = []
+    later: list[GivenOrder] = []
+    for order in reversed(in_sequence(orders)):
+        ends_others = not order.gives or order.is_over(now)
+        if ends_others:
+            is_old = now - max(order.at, order.until or order.at) > REMEMBERED
+            if not (is_old or _is_replaced(order, ending)):
+                ending.append(order)
+        elif not _is_replaced(order, later):
+            giving.append(order)
+        later.append(order)
+    return tuple(in_sequence((*giving, *ending[:MOST_ENDING])))
+
+
+_KINDS: Final = (
+    frozenset({Action.FAILOVER, Action.FAILBACK}),
+    frozenset({Action.PAUSE, Action.RESUME}),
+    frozenset({Action.RATE}),
+)
+
+
+def _is_replaced(order: GivenOrder, later: Iterable[GivenOrder]) -> bool:
+    """True if a later order of the same kind is for all its targets."""
+    [kind] = [each for each in _KINDS if order.action in each]
+    same = [each for each in later if each.action in kind]
+    if order.action is Action.RATE:
+        return bool(same)
+    return any(set(order.targets) <= set(each.targets) for each in same)
