@@ -281,7 +281,7 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         parts=makings.parts,
         refusals=makings.parts.refusals,
         certificates=makings.parts.certificates,
-        sections=readings(makings.config, makings.parts.sections),
+        sections=readings(makings.parts.sections),
     )
     parts = makings.parts
     figures = make_figures(

@@ -173,7 +173,7 @@ def _make_admin(
         config=config,
         runtime=runtime,
         refusals=Refusals(runtime.observer),
-        sections=readings(config),
+        sections=readings(),
         syphon=LoneSyphon(syphon=syphon, depth=depth, namespaces=parts.namespaces),
     )
     control = Control(

@@ -5,6 +5,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,16 +48,17 @@ class Terminal:
 
 @contextmanager
 def at_terminal(
-    folder: Path, *arguments: str | Path, columns: int = 120, **variables: str
+    folder: Path, *arguments: str | Path, columns: int = 120, rows: int = 24, **variables: str
 ) -> Iterator[Terminal]:
     """Run the command in that folder; it is killed when the scope ends."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (rows, columns))
     try:
         # Not by a fork of this process, which has threads: therefore without `pexpect.spawn`.
         process = subprocess.Popen(
             [sys.executable, "-m", "gateway", *map(str, arguments)],
             cwd=folder,
-            env={**environment(), "TERM": "xterm", "COLUMNS": str(columns), **variables},
+            env={**environment(), "TERM": "xterm", **variables},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from gateway.app.waking import expected_wake
-from gateway.config.options import Config
 from gateway.domain.status.figures import bounded
 from gateway.domain.status.listening import MOST_QUEUES, PoolStatus, QueueStatus, Wake
 from gateway.domain.status.sections import Line, Readings, Section
@@ -71,10 +69,9 @@ POOLS: Final = Section[tuple[PoolStatus, ...]](
 SECTIONS: Final[tuple[Section[Any], ...]] = (*parts("sections"), WAKE, QUEUES, POOLS)
 
 
-def readings(config: Config, *own: Readings) -> Readings:
+def readings(*own: Readings) -> Readings:
     """The readings of all sections of a process; `own` are those that its parts have."""
-    usual: Readings = {each: partial(_missing, each) for each in SECTIONS}
-    found: dict[Section[Any], Any] = {**usual, WAKE: partial(expected_wake, config)}
+    found: dict[Section[Any], Any] = {each: partial(_missing, each) for each in SECTIONS}
     for each in own:
         found |= each
     return found

@@ -24,8 +24,8 @@ from gateway.app.process_admin import ProcessAdmin, idle_control
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard
-from gateway.app.status.sections import POOLS, readings
-from gateway.app.waking import needs_no_gateway
+from gateway.app.status.sections import POOLS, WAKE, readings
+from gateway.app.waking import expected_wake, needs_no_gateway
 from gateway.config.file import Loaded
 from gateway.config.options import AGENT, Agent, AgentListener, Config
 from gateway.domain.access import Right
@@ -80,7 +80,12 @@ async def run_agent(
         config=loaded.config,
         runtime=runtime,
         refusals=Refusals(runtime.observer),
-        sections=readings(loaded.config, {POOLS: lambda: tuple(pool.status() for pool in pools)}),
+        sections=readings(
+            {
+                POOLS: lambda: tuple(pool.status() for pool in pools),
+                WAKE: partial(expected_wake, loaded.config),
+            }
+        ),
     )
     readiness = Readiness(STARTING)
     steering = ProcessControl(

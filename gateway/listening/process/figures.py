@@ -40,10 +40,7 @@ class ListenerFigures:
             config=self.config,
             runtime=self.runtime,
             refusals=Refusals(self.runtime.observer),
-            sections=readings(
-                self.config,
-                {QUEUES: self._queues, WAKE: lambda: self.listener.wake},
-            ),
+            sections=readings({QUEUES: self._queues, WAKE: lambda: self.listener.wake}),
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
