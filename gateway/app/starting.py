@@ -23,7 +23,8 @@ from gateway.net.openid import ProviderFailed
 
 _KNOCK_SECONDS: Final = 2.0
 _AMQP_HEADER: Final = b"AMQP\0\1\0\0"
-_REQUEST: Final = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+# Any client may ask so on each HTTP port: it needs no credentials, whose lack would be an alarm.
+_REQUEST: Final = b"OPTIONS /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 

@@ -145,9 +145,11 @@ async def test_beside_a_gateway_that_runs_its_ports_are_good(
     await with_fixed_port(gateway)
 
     code, output, _ = await run_pairgate(gateway, "check")
+    await gateway.stop()
 
     assert code == 0, output
     assert output.count("is served by a running gateway") == len(gateway.ports) == 6
+    assert gateway.count("credentials_refused") == 0
 
 
 async def test_a_port_that_another_program_has_is_bad_though_a_gateway_was_served_before(

@@ -108,7 +108,7 @@ class FiguresFrontend:
             return stream
         calls = () if self.control is None else tuple(self.control.calls)
         described = openapi_answer(request, calls, tuple(self.sections))
-        return health(request, self.readiness) or described or page_answer(request)
+        return health(request, self.readiness) or described or page_answer(request, self.authorizer)
 
     def check_head(self, request: Request) -> Response | None:
         """As `AdminFrontend.check_head`: only control has bodies."""

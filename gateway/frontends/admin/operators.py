@@ -99,6 +99,13 @@ def is_operator(authorizer: Authorizer, request: Request) -> bool:
     return True
 
 
+def needs_credentials(authorizer: Authorizer) -> bool:
+    """True if a request of this client without credentials is refused. Nothing is reported."""
+    if current_visit().user is not None or authorizer.is_open:
+        return False
+    return authorizer.claim_of_certificate() is None
+
+
 def _name_of(user: int) -> str:
     """The name of that user of this machine, or its number."""
     try:

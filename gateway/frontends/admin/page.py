@@ -3,9 +3,11 @@ The operators' page.
 
     GET /             the page, in any browser
     GET /page/NAME    its scripts, styles and icon
+    GET /page/access  {"credentials": true}: this client needs credentials for everything else
 
-These files are the same for everyone and contain no figures, so they need no credentials. The page
-reads `/status`, `/events` and `/v1/...` with the credentials that its user types in. The page loads
+The files are the same for everyone and contain no figures, so they need no credentials. The page
+reads `/status`, `/events` and `/v1/...` with the credentials that its user types in: it asks first
+whether it needs any, because each request without them would be reported as refused. The page loads
 nothing from elsewhere, which the Content-Security-Policy enforces.
 """
 
@@ -17,10 +19,13 @@ from typing import Final
 
 import attrs
 
+from gateway.frontends.admin.operators import json_answer, needs_credentials
+from gateway.frontends.auth import Authorizer
 from gateway.wire.http.messages import Headers, Request, Response
 
 PATH: Final = "/"
 PREFIX: Final = "/page/"
+_ACCESS: Final = "/page/access"
 _FOLDER: Final = "web"
 _INDEX: Final = "index.html"
 _TYPES: Final = {
@@ -63,8 +68,10 @@ class _File:
         return Response(status=200, headers=headers, body=self.content)
 
 
-def page_answer(request: Request) -> Response | None:
+def page_answer(request: Request, authorizer: Authorizer) -> Response | None:
     """The answer to a request for the page or one of its files; None: it is for another path."""
+    if request.path == _ACCESS:
+        return json_answer(200, {"credentials": needs_credentials(authorizer)})
     if request.path == PATH:
         return _files()[_INDEX].answer(request)
     if not request.path.startswith(PREFIX):

@@ -13,7 +13,7 @@ import trio
 
 from gateway.app.operations.control_calls import of_control, of_process
 from gateway.demo.ports import free_port
-from gateway.domain.access import AccessPolicy
+from gateway.domain.access import AccessPolicy, Refusal
 from gateway.domain.events.gateway import Event
 from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.operators.control import (
@@ -260,6 +260,7 @@ class Site:
     processing: Processing = attrs.field(factory=Processing)
     purging: Purging = attrs.field(factory=Purging)
     requests: list[Request] = attrs.field(factory=list)
+    refused: list[Refusal] = attrs.field(factory=list)
     recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(now))
     port: int = attrs.field(factory=free_port)
     _token: trio.lowlevel.TrioToken | None = None
@@ -306,7 +307,12 @@ class Site:
         ]
 
     async def _serve(self, ready: threading.Event) -> None:
-        authorizer = Authorizer(self.policies, wall_clock=now, loopback=True)
+        authorizer = Authorizer(
+            self.policies,
+            wall_clock=now,
+            loopback=True,
+            on_refused=lambda name, why: self.refused.append(why),
+        )
         figures = FiguresFrontend(
             authorizer=authorizer,
             read=self._read,

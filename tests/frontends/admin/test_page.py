@@ -1,5 +1,6 @@
 """The files of the operators' page, requested without a socket."""
 
+import json
 import re
 from pathlib import Path
 
@@ -50,6 +51,14 @@ async def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
     assert first.headers.get("Cache-Control") == "no-cache"
     assert (again.status, again.body) == (304, b"")
     assert other.status == 200
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_a_page_can_ask_whether_it_needs_credentials(closed: bool) -> None:
+    answer = await ask("/page/access", frontend(closed=closed))
+
+    assert (answer.status, json.loads(answer.body)) == (200, {"credentials": closed})
+    assert answer.headers.get("Cache-Control") == "no-store"
 
 
 @pytest.mark.parametrize(

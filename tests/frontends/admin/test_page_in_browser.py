@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 import pytest
 
+from gateway.domain.access import Refusal
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import EntityStateChanged
 from gateway.domain.operators.control import Action
@@ -533,6 +534,7 @@ def test_a_key_is_asked_for_and_sent_as_a_header_only(chromium: Browser) -> None
         chromium.resize(*WIDE)
         chromium.until("!document.getElementById('sign-in').hidden")
         complaints = audit(chromium)
+        unasked = [*site.refused]
         chromium.type("Manage")
         chromium.press("Tab", 9)
         chromium.type("a wrong key")
@@ -546,6 +548,7 @@ def test_a_key_is_asked_for_and_sent_as_a_header_only(chromium: Browser) -> None
         asked = [each for each in site.requests if each.path == "/status"]
 
         assert complaints == []
+        assert (unasked, site.refused) == ([], [Refusal.WRONG_KEY])
         assert error
         assert hidden
         assert any((each.headers.get("Authorization") or "").startswith("Basic ") for each in asked)

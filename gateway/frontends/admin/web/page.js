@@ -40,6 +40,7 @@ let found = {}; // the states of entities that match the filter, by name
 let overrides = ""; // the status's words for them, to see when they change
 let historyOf = 0; // the date of the history that is shown, in seconds
 let heard = null; // the moment of the last answer
+let asked = false; // whether credentials are needed
 let wake = () => {};
 let signedIn = () => {};
 
@@ -190,6 +191,15 @@ async function readHistory(status) {
 async function read() {
   const late = setTimeout(() => tellLost(`it hasn't answered for ${LATE / 1000} s`), LATE);
   try {
+    if (!asked) {
+      const { credentials } = await gateway.get("/page/access");
+      asked = true;
+      if (credentials) {
+        clearTimeout(late);
+        await signIn("");
+        return;
+      }
+    }
     const status = await gateway.get("/status");
     await readPermissions(status);
     await readControl(status);
@@ -243,6 +253,8 @@ async function keepReading() {
 async function follow() {
   const lastId = { value: "" };
   for (;;) {
+    // A request without credentials would be reported as refused.
+    while (heard === null || !byId("sign-in").hidden) await pause(SOON);
     try {
       for await (const [name, fields] of gateway.events(RECENT, lastId)) {
         events.note(name, fields);
