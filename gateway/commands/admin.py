@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -102,6 +102,7 @@ def add_admin_access(function: Callable[..., None]) -> Callable[..., None]:
             tls=tls_files(ca=ca, certificate=cert, key=key),
             credentials=None if user is None else f"{user}:{_password(user)}",
             token=_token(user, token_file),
+            read_access=partial(invocation.read_with, "access"),
         )
         function(invocation, admin=admin, **rest)
 
@@ -126,7 +127,7 @@ def give(
     Raises:
         Failure: as `asking.give`.
     """
-    config = invocation.read().config
+    config = invocation.read_with()
     answer: A
     address, answer = run(asking.give, config, admin, call, request, seconds)
     value = {"gateway": address, **value_of(answer)}

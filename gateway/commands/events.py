@@ -40,7 +40,7 @@ def events(invocation: Invocation, admin: AdminChoice, follow: bool, recent: int
 
     With --follow it goes on, also across a restart of the gateway.
     """
-    config = invocation.read().config
+    config = invocation.read_with()
 
     def show(event: ServerEvent) -> None:
         click.echo(event.data if invocation.as_json else printable(line_of(event.data)))

@@ -156,7 +156,7 @@ def peek(invocation: Invocation, where: Where, count: int, start: int, dead_lett
 )
 def trigger(invocation: Invocation, queue: str, size: int, admin: AdminChoice) -> None:
     """Tell the listeners of QUEUE of a message that didn't come through the gateway."""
-    config = invocation.read().config
+    config = invocation.read_with()
     address = run(triggering.trigger, config, queue, admin, size=size)
     told = {"queue": queue, "gateway": address}
     invocation.print(told, Text(f"the gateway at {address} has woken the listeners of {queue}"))

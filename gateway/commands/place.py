@@ -25,7 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def _config_of(context: click.Context) -> Config | None:
     """The configuration of the command line that is being completed; None: it can't be read."""
     with suppress(ConfigError):
-        return Invocation(context.params.get("config"), as_json=False).read().config
+        return Invocation(context.params.get("config"), as_json=False).read_with()
     return None
 
 

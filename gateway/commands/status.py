@@ -51,7 +51,7 @@ def status(invocation: Invocation, watch: bool, ready: bool, admin: AdminChoice)
     Exit code 0: all is well. 1: the gateway needs attention; the first lines say why. 75: no
     gateway answers. With --ready, 1 means that it starts or ends; an outage doesn't count.
     """
-    config = invocation.read().config
+    config = invocation.read_with()
     if ready:
         _show_readiness(invocation, config, admin)
     if watch:

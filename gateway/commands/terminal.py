@@ -18,6 +18,7 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.process import cancel_at_signal
 from gateway.config.file import Loaded, load
+from gateway.config.options import Config
 from gateway.config.problems import ConfigError
 from gateway.config.values import seconds
 from gateway.domain.errors import GatewayError
@@ -60,6 +61,10 @@ class Invocation:
     def read(self, binds: Sequence[str] = (), queues: Sequence[str] = ()) -> Loaded:
         """The configuration, with these addresses of endpoints (`config.binds`) and queues."""
         return load(self.config, environ=os.environ, here=Path.cwd(), binds=binds, queues=queues)
+
+    def read_with(self, *tables: str) -> Config:
+        """The configuration with the secrets of these tables alone: no others may be used."""
+        return load(self.config, environ=os.environ, here=Path.cwd(), secrets=tables).config
 
     def print(self, value: Any, *lines: "RenderableType") -> None:
         """Print the value for machines, or the lines for people."""

@@ -47,7 +47,7 @@ def token(invocation: Invocation, storage: bool, **given: Any) -> None:
         if given[name] is not None:
             where = "without" if storage else "with"
             raise Failure(f"--{name} is used {where} --storage", ExitCode.WRONG)
-    config, now = invocation.read().config, Runtime.now()
+    config, now = invocation.read_with("access", "accounts"), Runtime.now()
     grant = Grant(
         entity=given["entity"],
         valid=timedelta(seconds=given["valid"]),

@@ -1,7 +1,7 @@
 """Finds and reads the configuration file, and completes it with derived values."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,10 +48,12 @@ def load(
     here: Path,
     binds: Sequence[str] = (),
     queues: Sequence[str] = (),
+    secrets: Collection[str] | None = None,
 ) -> Loaded:
     """
     Read the given file; without it `pairgate.toml` in the folder `here`, else the embedded default.
-    `binds` are addresses of endpoints for `with_binds`, `queues` names for `with_queues`.
+    `binds` are addresses of endpoints for `with_binds`, `queues` names for `with_queues`. Only the
+    secrets of the tables `secrets` are read; None: all.
 
     Relative paths start at the file's folder, so that a command finds the same stores wherever it
     is called.
@@ -63,18 +65,20 @@ def load(
     if path is None and (here / FILE_NAME).exists():
         path = here / FILE_NAME
     if path is None:
-        source = "the embedded default"
-        return parse(
-            DEFAULT, source=source, folder=here, environ=environ, binds=binds, queues=queues
-        )
+        text, source, folder = DEFAULT, "the embedded default", here
+    else:
+        text, source, folder = _text_of(path), str(path), path.resolve().parent
+    found = SecretSource(environ=environ, folder=folder, used=secrets)
+    return _parsed(text, source, found, binds, queues)
+
+
+def _text_of(path: Path) -> str:
     try:
-        text = path.read_text("utf-8-sig")  # editors on Windows write a byte order mark
+        return path.read_text("utf-8-sig")  # editors on Windows write a byte order mark
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: isn't UTF-8 text"]) from error
-    folder = path.resolve().parent
-    return parse(text, source=str(path), folder=folder, environ=environ, binds=binds, queues=queues)
 
 
 def parse(
@@ -93,6 +97,13 @@ def parse(
         ConfigError: the text isn't TOML, or its content is invalid; each line begins with `source`.
     """
     secrets = SecretSource(environ=environ, folder=folder)
+    return _parsed(text, source, secrets, binds, queues)
+
+
+def _parsed(
+    text: str, source: str, secrets: SecretSource, binds: Sequence[str], queues: Sequence[str]
+) -> Loaded:
+    environ, folder = secrets.environ, secrets.folder
     try:
         table = tomllib.loads(text)
     except ValueError as error:  # no TOML, or a number of thousands of digits

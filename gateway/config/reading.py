@@ -156,6 +156,15 @@ class _TableReader:
         """Read the file, whose further tables are those of extensions."""
         return self._class_hook(Config, extensions=tables_class())(table, Config)
 
+    def _in_table(self, name: str, hook: Hook) -> Hook:
+        """The hook of a field of the file, with the secrets of that table alone."""
+
+        def read(value: Any, kind: Any) -> Any:
+            with self._secrets.within(name):
+                return hook(value, kind)
+
+        return read
+
     def _read_token_rule(self, table: Any) -> Any:
         """Read a token rule; cattrs would take a text for a list of its letters."""
         claims = table.get("claims") if isinstance(table, dict) else None
@@ -179,13 +188,13 @@ class _TableReader:
         """A hook that takes the options of flat fields from the same table."""
         attrs.resolve_types(kind)
         flat_kinds = {f.name: f.type for f in attrs.fields(kind) if is_flat(f)} | flat_kinds
-        overrides: dict[str, Any] = {
-            field.name: override(
-                struct_hook=self._field_hook(field, flat_kinds.get(field.name, field.type)),
+        overrides: dict[str, Any] = {}
+        for field in attrs.fields(kind):
+            hook = self._field_hook(field, flat_kinds.get(field.name, field.type))
+            overrides[field.name] = override(
+                struct_hook=self._in_table(field.name, hook) if kind is Config else hook,
                 omit=(kind, field.name) in FILLED_LATER,
             )
-            for field in attrs.fields(kind)
-        }
         fill = make_dict_structure_fn(kind, self._converter, **overrides)
         known = option_names(kind).union(*map(option_names, flat_kinds.values()))
 

@@ -11,7 +11,8 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ CREDENTIALS: Final = "CREDENTIALS_DIRECTORY"  # systemd sets it (systemd.exec(5)
 NOT_SHOWN: Final = "(not shown)"
 _TIMEOUT: Final = 10.0  # seconds, of a command
 _LONGEST: Final = 64 * 1024  # characters of a secret
+# Of a secret that isn't used: as valid as a key in Base64 and as one of 32 bytes.
+_UNUSED: Final = "A" * 64
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}", re.ASCII)
 _CREDENTIAL: Final = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,255}", re.ASCII)
 _FORMS: Final = (
@@ -51,11 +54,25 @@ def _doubts(path: Path, found: os.stat_result) -> Iterator[str]:
 
 @attrs.define
 class SecretSource:
-    """Reads the secrets of one configuration; paths are relative to its folder."""
+    """
+    Reads the secrets of one configuration; paths are relative to its folder. A command that uses
+    those of some tables alone needs no others: `used` are the names of these tables; None: all.
+    """
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     folder: Path
+    used: Collection[str] | None = None
     warnings: list[str] = attrs.field(factory=list)
+    _reads: bool = True
+
+    @contextmanager
+    def within(self, table: str) -> Iterator[None]:
+        """Secrets that are read in the context are of that table of the file."""
+        self._reads = self.used is None or table in self.used
+        try:
+            yield
+        finally:
+            self._reads = True
 
     def read(self, value: object) -> Secret:
         """
@@ -68,6 +85,8 @@ class SecretSource:
                 every user of this machine can read; the text never contains a secret.
         """
         match value:
+            case {} if not self._reads:
+                return Secret(_UNUSED)
             case {"env": str(name), **rest} if not rest:
                 return self._from_environment(name)
             case {"file": str(path), **rest} if not rest:

@@ -2,6 +2,7 @@
 
 import re
 from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -42,6 +43,9 @@ class AdminChoice:
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
     credentials: str | None = attrs.field(default=None, repr=False)  # NAME:KEY
     token: "AdminTokenSource | None" = None  # instead of credentials
+    # Reads the configuration with the keys of its access policies, once one of them is used; None:
+    # the configuration has them.
+    read_access: Callable[[], Config] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -87,6 +91,7 @@ class AdminEndpoint:
     config: Config = attrs.field(repr=False)
     credentials: str | None = attrs.field(default=None, repr=False)
     token: AdminTokenSource | None = None
+    read_access: Callable[[], Config] | None = None  # as of `AdminChoice`
 
     def __str__(self) -> str:
         return str(self.place)
@@ -113,7 +118,8 @@ class AdminEndpoint:
             return _basic(self.credentials)
         if not self.config.access:
             return None
-        policy = policy_with(self.config, str(self), right)
+        config = self.config if self.read_access is None else self.read_access()
+        policy = policy_with(config, str(self), right)
         return _basic(f"{policy.name}:{policy.keys[0]}")
 
 
@@ -162,7 +168,11 @@ def admin_at(config: Config, url: str, named: str, choice: AdminChoice) -> Admin
 
 def _chosen(place: ServerAddress, config: Config, choice: AdminChoice) -> AdminEndpoint:
     return AdminEndpoint(
-        place=place, config=config, credentials=choice.credentials, token=choice.token
+        place=place,
+        config=config,
+        credentials=choice.credentials,
+        token=choice.token,
+        read_access=choice.read_access,
     )
 
 

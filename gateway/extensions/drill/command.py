@@ -110,7 +110,7 @@ def drill(invocation: Invocation, admin: AdminChoice, end: bool, **given: Any) -
     The namespace itself is never touched, and the way is restored in any case. Exit code 0: nothing
     was lost, and no send failed. 1: that isn't so. 3: not everything could be checked in time.
     """
-    config = invocation.read().config
+    config = invocation.read_with("access", "accounts")
     if end:
         _, answer = run(give, config, admin, END_DRILL, NoKeys())
         text = "the drill has ended" if answer.changed else "no drill is under way"

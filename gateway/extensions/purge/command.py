@@ -34,7 +34,7 @@ def purge(invocation: Invocation, admin: AdminChoice, queue: str, **given: Any) 
     try:
         order = PurgeOrder(queue=queue, dead_letters=given["dead_letters"], reason=given["reason"])
         if given["confirm"] is None:
-            _, found = run(asking.give, invocation.read().config, admin, PURGE, order)
+            _, found = run(asking.give, invocation.read_with(), admin, PURGE, order)
             if found.messages:
                 _confirm(order, found)
             order = attrs.evolve(order, confirm=queue, messages=found.messages)
