@@ -1,6 +1,8 @@
 """Orders of a pair's processes: two that know the same orders do the same."""
 
 from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +14,9 @@ NOW = datetime(2026, 11, 29, tzinfo=UTC)
 
 
 def _order(
-    revision: int, action: Action, *targets: str, process: str = "a", **more: object
+    revision: int, action: Action, *targets: str, process: str = "a", **more: Any
 ) -> GivenOrder:
-    values: dict[str, object] = {"operator": "ann", "at": NOW, "until": None, "rate": None, **more}
+    values: dict[str, Any] = {"operator": "ann", "at": NOW, "until": None, "rate": None, **more}
     return GivenOrder(
         revision=revision, process=process, action=action, targets=targets or ("*",), **values
     )
@@ -47,7 +49,9 @@ def _held(orders: list[GivenOrder] | tuple[GivenOrder, ...], at: datetime = NOW)
 
 
 @given(_orders, st.randoms())
-def test_the_sequence_in_which_orders_arrive_does_not_matter(orders, random) -> None:  # type: ignore[no-untyped-def]
+def test_the_sequence_in_which_orders_arrive_does_not_matter(
+    orders: list[GivenOrder], random: Random
+) -> None:
     shuffled = [*orders, *orders[:3]]
     random.shuffle(shuffled)
 

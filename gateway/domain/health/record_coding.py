@@ -16,7 +16,6 @@ import hmac
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from math import isfinite
 from typing import Any, Final
 
 import attrs
@@ -28,15 +27,16 @@ from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.health.heartbeats import Heartbeat
 from gateway.domain.health.process_records import (
     MOST_BYTES,
+    CountByName,
     ProcessRecord,
     RecordedProblem,
-    CountByName,
     record_of,
 )
 from gateway.domain.operators.control import check_reason, check_targets
 
 LONGEST_NAME: Final = 100  # characters
 LONGEST_INTERVAL: Final = 86_400.0  # seconds
+SHORTEST_INTERVAL: Final = 0.1
 LONGEST_TEXT: Final = 300  # characters of a problem, and of its remedy
 SHORT_TEXT: Final = 60  # the same, where the room is scarce; also of an order's reason
 _HEARTBEAT: Final = "pairgate-syphon"
@@ -162,7 +162,7 @@ def _is_sound(record: ProcessRecord) -> bool:
         check_targets(order.targets)
         check_reason(order.reason)
     return (
-        all(isfinite(each) and 0.0 < each <= LONGEST_INTERVAL for each in seconds)
+        all(SHORTEST_INTERVAL <= each <= LONGEST_INTERVAL for each in seconds)
         and min(counts) >= 0
         and len(record.process) <= LONGEST_NAME
     )
