@@ -20,7 +20,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run quick test check bench docs test-long sim mutants soak fuzz chaos ruff flake8 flake8-tests mypy layers references clean
+.PHONY: run quick test check bench docs test-long test-documented sim mutants soak fuzz chaos ruff flake8 flake8-tests mypy layers references clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -71,6 +71,10 @@ references: .venv/.test-stamp
 # The namespaces of our own against the naive model, elsewhere each time; some twenty minutes.
 test-long: .venv/.test-stamp
 	MACHINE_EXAMPLES=5000 .venv/bin/python -m pytest tests/brokers/test_machine.py -k documented
+
+# The documented pair on RabbitMQ, healthy for five minutes with its own intervals.
+test-documented: .venv/.test-stamp
+	PAIRGATE_WATCHED=300 .venv/bin/python -m pytest tests/e2e/test_rabbitmq_documented.py
 
 # Simulated hours: make sim HOURS=1000 SEED=0 JOBS=2
 sim: .venv/.test-stamp

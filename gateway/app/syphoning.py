@@ -69,6 +69,7 @@ async def syphon(
             loaded.config, pairing, parts.namespaces[target], runtime, adopted=adopted, name=to
         )
         label = label or pairing.options.label
+        is_own = label == pairing.options.label
         service = Syphon(
             primary=primary,
             source=parts.namespaces[pairing.secondary],
@@ -78,6 +79,7 @@ async def syphon(
             clock=runtime.now,
             rng=runtime.rng("syphon"),
             observer=runtime.observer,
+            named=pairing.options.queues if is_own else None,
             destination=destination,
         )
         parts, ending = attrs.evolve(parts, syphons=[service]), SyphonShutdown(runtime)

@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 from attrs import validators
 
+from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.failover import FailoverRule
@@ -131,6 +132,12 @@ class PairOptions:
     order_lease: OrderLeaseMode = OrderLeaseMode.OFF
     on_lease_lost: OnLeaseLost = OnLeaseLost.RAISE
     entities: tuple[EntityRule, ...] = ()
+
+    @property
+    def queues(self) -> Sequence[EntityPath]:
+        """The backlog queues that the pair uses, also those of ordered entities."""
+        names = [backlog.queue_name(self.label, each) for each in range(self.backlog_queues)]
+        return [*names, *backlog.ordered_queues(self.label)] if self.ordered else names
 
     @property
     def has_order_leases(self) -> bool:

@@ -61,13 +61,14 @@ def example(name: str, label: str, urls: Mapping[str, str]) -> str:
         assert f'url = "{shipped}"' in text
         quick = QUICK_NODE if url.startswith("rabbitmq") else ""
         text = text.replace(f'url = "{shipped}"', f'url = "{url}"\n{quick}')
-    text = SECRET.sub(_known_secret, text)
+    text = SECRET.sub(known_secret, text)
     pairing = f'[pairing]\nlabel = "{label}"\n{QUICK_PAIRING}'
     text = re.sub(r"\[pairing\].*", lambda _: pairing, text, count=1)
     return 'logging = { level = "debug" }\n' + ENDPOINT.sub(ENDPOINTS, text) + QUICK_SYPHON
 
 
-def _known_secret(match: re.Match[str]) -> str:
+def known_secret(match: re.Match[str]) -> str:
+    """The environment's variable of the nodes' password, or of the envelope's key."""
     known = ENVELOPE_VARIABLE if match[1] == "ENVELOPE_KEY" else KEY_VARIABLE
     return f'{{ env = "{known}" }}'
 

@@ -86,21 +86,17 @@ class BacklogSetup:
             BrokerError: the secondary doesn't answer.
         """
         options = self.pairing.options
-        queues = [
-            backlog.queue_name(options.label, index) for index in range(options.backlog_queues)
-        ]
+        queues = [*options.queues]
         properties = backlog.properties(legacy=self.pairing.accept_legacy_backlog)
         make = partial(
             provision,
             self.secondary,
             options.label,
-            len(queues),
+            options.backlog_queues,
             properties,
             ordered=bool(options.ordered),
             leases=options.has_order_leases,
         )
-        if options.ordered:
-            queues += backlog.ordered_queues(options.label)
         if options.has_order_leases:
             queues.append(backlog.lease_queue(options.label))
         await make_told(self.pairing.secondary, self.secondary, queues, make, self.observer)

@@ -220,6 +220,7 @@ def make_syphons(
             rng=runtime.rng(f"syphon {index}"),
             observer=observer,
             states=pair.states,
+            named=pairing.options.queues,
             destination=pair.destination,
             pauses=pair.pauses,
             reports_progress=source is not sides.spool,

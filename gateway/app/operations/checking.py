@@ -195,9 +195,7 @@ async def _check_backlog(
     broker: Broker, namespace: Namespace, pairing: Pairing, findings: Findings
 ) -> None:
     there, locks, label = 0, list[timedelta](), pairing.options.label
-    names = [backlog.queue_name(label, index) for index in range(pairing.options.backlog_queues)]
-    if pairing.options.ordered:
-        names += backlog.ordered_queues(label)
+    names = [*pairing.options.queues]
     if pairing.options.has_order_leases:
         names.append(backlog.lease_queue(label))
     wanted = len(names)

@@ -45,6 +45,7 @@ from gateway.pairing.syphon.backlog_message import BacklogMessage
 from gateway.pairing.syphon.drain import PATIENCE
 from gateway.pairing.syphon.drained_queue import DrainedQueue, DrainKind
 from gateway.pairing.syphon.mover import LOCK_SHARE, Mover
+from gateway.ports import Broker
 
 MOST_SESSIONS: Final = 64  # that are locked at once; half of them may wait
 MOST_RECEIVED: Final = 100  # messages of a session that are received at once
@@ -308,8 +309,13 @@ class OrderedDrain:
         return f"{self.at.queue.key}\n{session}"
 
 
+def _queues(label: str, source: Broker) -> Sequence[EntityPath]:
+    """None of a source without sessions, which can't have such queues."""
+    return () if offered(source, Sessions) is None else backlog.ordered_queues(label)
+
+
 ORDERED: Final = DrainKind(
     covers=backlog.is_ordered,
-    queues=backlog.ordered_queues,
+    queues=_queues,
     make=lambda queue: OrderedDrain(at=queue),
 )

@@ -130,6 +130,7 @@ class DrainKind:
     """
 
     covers: Callable[[EntityPath], bool]
-    # The queues that there may be for a label, where they can't be listed: all, or none of them.
-    queues: Callable[[str], Sequence[EntityPath]]
+    # The queues that there may be for a label on a source that can't list them: all, or none of
+    # them.
+    queues: Callable[[str, Broker], Sequence[EntityPath]]
     make: Callable[[DrainedQueue], Drains]

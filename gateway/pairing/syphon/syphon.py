@@ -7,6 +7,8 @@ locks keep them from moving the same message. A syphon uses the entity states wh
 
 import random
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from math import inf
 from typing import Final
 
 import attrs
@@ -49,6 +51,10 @@ PAGE: Final = 100
 # for.
 MOST_QUEUES: Final = 1000 + backlog.ORDERED_QUEUES
 MOST_MISSING: Final = 10  # consecutive indices without a queue, after which the search ends
+# Seconds until the first search for queues that the configuration doesn't name, and between two.
+# Each ends with a refusal, which RabbitMQ logs as an error.
+FIRST_SEARCH: Final = 600.0
+SEARCH: Final = 3600.0
 LOOK: Final = 1.0  # seconds to find out by a receive whether a queue exists
 ASK_LIMIT: Final = 30.0
 
@@ -66,6 +72,8 @@ class Syphon:
     rng: random.Random
     observer: Observer
     states: EntityStates | None = None
+    # The backlog queues of the label by the configuration; None: it doesn't know the label.
+    named: Sequence[EntityPath] | None = None
     pauses: Pauses = attrs.field(factory=Pauses)  # shared by the syphons of the process
     reports_progress: bool = True  # as events: found, moving, empty
     max_suspended: int = MAX_SUSPENDED  # handles per queue
@@ -79,6 +87,7 @@ class Syphon:
     _reporter: ProgressReporter = attrs.field(init=False)
     _rate: float | None = attrs.field(init=False)
     _progress: Progress | None = attrs.field(default=None, init=False)  # while it runs
+    _next_search: float = attrs.field(default=-inf, init=False)  # by Trio's clock
     # True: messages wait and none has moved for `stall_after`; None: the syphon hasn't looked yet.
     stalled: bool | None = attrs.field(default=None, init=False)
 
@@ -161,6 +170,8 @@ class Syphon:
         waits until such locks have expired.
         """
         progress = self._progress = Progress(self._rate)
+        if self.named is not None:
+            self._next_search = trio.current_time() + FIRST_SEARCH
         async with trio.open_nursery() as nursery:
             await nursery.start(self._load.run)
             task_status.started()
@@ -233,27 +244,44 @@ class Syphon:
 
     async def _tried(self) -> Mapping[EntityPath, BacklogQueueInfo]:
         """
-        Without the right to list queues: try indices until `MOST_MISSING` in a row fail, or there
-        are `MOST_QUEUES`.
+        Without the right to list queues: ask for each queue that the configuration names, and now
+        and then for others, as another gateway may use more.
         """
-        found: dict[EntityPath, BacklogQueueInfo] = {}
-        index = missing = 0
-        while missing < MOST_MISSING and len(found) < MOST_QUEUES:
-            queue = backlog.queue_name(self.label, index)
-            if queue.key in self._drains or await self._is_there(queue):
+        found = {drain.at.queue: BacklogQueueInfo() for drain in self._drains.values()}
+        for queue in self.named or ():
+            if queue not in found and await self._is_there(queue):
                 found[queue] = BacklogQueueInfo()
-                missing = 0
-            else:
-                missing += 1
-            index += 1
-        for kind in kinds():
-            for queue in kind.queues(self.label):
-                if queue.key not in self._drains and not await self._is_there(queue):
-                    break
-                found[queue] = BacklogQueueInfo()
+        if trio.current_time() >= self._next_search:
+            pause = 0.0 if self.named is None else SEARCH
+            self._next_search = trio.current_time() + pause
+            await self._search(found)
         return found
 
-    async def _is_there(self, queue: EntityPath) -> bool:
+    async def _search(self, found: dict[EntityPath, BacklogQueueInfo]) -> None:
+        """
+        Add the queues that exist and that the configuration doesn't name: by their indices, until
+        several in a row fail, or there are `MOST_QUEUES`, and those of kinds of their own.
+        """
+        named, is_wanted = self.named or (), self.named is None
+        most = MOST_MISSING if is_wanted else 1
+        index = missing = 0
+        while missing < most and len(found) < MOST_QUEUES:
+            queue = backlog.queue_name(self.label, index)
+            index += 1
+            if queue in named:
+                continue
+            if queue not in found and not await self._is_there(queue, is_wanted=is_wanted):
+                missing += 1
+                continue
+            missing = 0
+            found[queue] = BacklogQueueInfo()
+        for queue in chain.from_iterable(each.queues(self.label, self.source) for each in kinds()):
+            if queue not in found and not await self._is_there(queue, is_wanted=False):
+                break
+            found[queue] = BacklogQueueInfo()
+
+    async def _is_there(self, queue: EntityPath, *, is_wanted: bool = True) -> bool:
+        """True if the queue exists. A refusal to read one that need not exist is no fault."""
         opened = False
         try:
             with trio.move_on_after(LOOK):
@@ -265,7 +293,8 @@ class Syphon:
         except SessionRequired:
             return any(kind.covers(queue) for kind in kinds())
         except BrokerError as error:
-            self.observer.report(SyphonFailed(queue=queue, reason=str(error)))
+            if is_wanted or not isinstance(error, NotAuthorized):
+                self.observer.report(SyphonFailed(queue=queue, reason=str(error)))
             return False
         return opened
 

@@ -1,5 +1,6 @@
 """A syphon finds its backlog queues, reports a stall, and competes with others without loss."""
 
+from collections import Counter
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import NotAuthorized, NotSupported, Unavailable
 from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
+from gateway.domain.message import ReceiveMode
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.pairing.syphon.backlog_message import BacklogQueueInfo
 from gateway.ports import Broker
@@ -106,6 +108,78 @@ async def test_without_the_right_to_list_indices_are_tried_until_ten_are_missing
     await trio.sleep(30.0)
 
     assert set(await harness.primary.ids()) == {str(QUEUE), str(near), str(far)}
+
+
+@attrs.define
+class Unlisted(ForwardingBroker):
+    """A source that lists no queues, and refuses each that isn't granted; as RabbitMQ does."""
+
+    inner: Broker
+    granted: set[EntityPath]
+    asked: Counter[EntityPath] = attrs.field(factory=Counter)
+
+    async def send(self, entity, messages):
+        await self.inner.send(entity, messages)
+
+    async def list_queues(self, prefix="", *, skip=0, top=100):
+        await trio.lowlevel.checkpoint()
+        raise NotSupported("no plugin")
+
+    @asynccontextmanager
+    async def open_receiver(self, entity, mode=ReceiveMode.PEEK_LOCK):
+        self.asked[entity] += 1
+        if entity not in self.granted:
+            raise NotAuthorized("no permission")
+        async with self.inner.open_receiver(entity, mode) as receiver:
+            yield receiver
+
+
+async def test_a_source_that_lists_nothing_is_asked_for_named_queues_and_seldom_for_others(harness):
+    (further,) = await make_queues(harness, 1)
+    await harness.divert(message(), queue=further)
+    syphon = harness.make_syphon(rescan=60.0)
+    syphon.named = [QUEUE]
+    syphon.source = source = Unlisted(harness.secondary.store, {QUEUE, further})
+    await harness.nursery.start(syphon.run)
+
+    await trio.sleep(590.0)
+    early = set(source.asked)
+    await trio.sleep(3000.0)
+
+    assert early == {QUEUE}
+    assert await harness.primary.ids() == ["m1"]
+    assert source.asked[backlog.queue_name(LABEL, 2)] == 1
+    assert source.asked[backlog.ordered_queue(LABEL, 0)] == 1
+    assert set(source.asked) == {
+        *early,
+        further,
+        backlog.queue_name(LABEL, 2),
+        backlog.ordered_queue(LABEL, 0),
+    }
+    assert not harness.events.of(SyphonFailed)  # it needs no right to read what need not exist
+
+
+async def test_a_named_queue_that_may_not_be_read_is_a_fault(harness):
+    (named,) = await make_queues(harness, 1)
+    syphon = harness.make_syphon()
+    syphon.named = [QUEUE, named]
+    syphon.source = Unlisted(harness.secondary.store, {QUEUE})
+    await harness.nursery.start(syphon.run)
+
+    await trio.sleep(5.0)
+
+    assert {event.queue for event in harness.events.of(SyphonFailed)} == {named}
+
+
+async def test_a_source_without_sessions_is_asked_for_no_queue_of_ordered_entities(harness):
+    syphon = harness.make_syphon()
+    source = Unlisted(WithoutSessions(harness.secondary.store), {QUEUE})
+    syphon.source = source
+    await harness.nursery.start(syphon.run)
+
+    await trio.sleep(100.0)
+
+    assert not any(backlog.is_ordered(queue) for queue in source.asked)
 
 
 async def test_a_queue_of_ordered_entities_that_cant_be_read_stops_no_other(harness):

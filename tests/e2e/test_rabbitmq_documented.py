@@ -1,0 +1,138 @@
+"""
+The pair on RabbitMQ as docs/how-to/pair/rabbitmq.md sets it up, word for word: healthy by its
+status, its metrics and the broker's log. `make test-documented` watches it for five minutes.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+import pytest
+import trio
+
+from gateway.demo.ports import free_port
+from tests.e2e.commands import ADMIN, admin_of, get, with_fixed_port
+from tests.e2e.processes import GatewayProcess, Gateways
+from tests.e2e.rabbitmq_nodes import EXAMPLES, VHOST, ExampleNode, ExampleNodes
+from tests.e2e.rabbitmq_pair import SECRET, known_secret, provision
+from tests.e2e.rest import send
+from tests.harness.rabbitmq import MANAGEMENT, LastingNode, management_at
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+EXAMPLE: Final = "rabbitmq-pair.toml"
+DEFINITIONS: Final = "rabbitmq-definitions.json"
+URL: Final = re.compile(r'url = "rabbitmqs://gateway@rabbit-(north|south)[^"]*"')
+# Seconds for which the pair is watched. From a minute on the intervals are those of the file.
+WATCHED: Final = int(os.environ.get("PAIRGATE_WATCHED", "5"))
+OFTEN: Final = "" if WATCHED >= 60 else '\n[pairing.syphon]\nrescan = "1s"\nstall_after = "1s"\n'
+FAILS: Final = re.compile(r"pairgate_namespace_ability\{.*\} 0(\.0)?")
+TROUBLE: Final = ("error", "critical", "warning")
+
+
+@pytest.fixture(scope="module")
+def south(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ExampleNode, str]]:
+    """A node with the management plugin, without its collector of metrics; the plugin's URL."""
+    port = free_port()
+    settings = (*management_at(port), "management_agent.disable_metrics_collector = true")
+    node = LastingNode(
+        folder=tmp_path_factory.mktemp("south"),
+        name="documented",
+        plugins=(MANAGEMENT,),
+        settings=settings,
+    )
+    yield ExampleNode(node), f"http://127.0.0.1:{port}"
+    node.end()
+
+
+@attrs.frozen
+class BrokerLog:
+    """The log of a node from now on."""
+
+    node: ExampleNode
+    _begin: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_begin", len(self._read()))
+
+    @property
+    def errors(self) -> list[str]:
+        return [line for line in self._read()[self._begin :].splitlines() if "[error]" in line]
+
+    def _read(self) -> str:
+        files = sorted((self.node.node.folder / "log").glob("*.log"))
+        return "".join(each.read_text(errors="replace") for each in files)
+
+
+def documented(ports: Mapping[str, int], management: str, tables: str) -> str:
+    """The example, with the addresses and the secrets of these nodes, and endpoints at any port."""
+
+    def url(match: re.Match[str]) -> str:
+        plugin = f'\nmanagement = "{management}"' if management and match[1] == "south" else ""
+        return f'url = "rabbitmq://gateway@127.0.0.1:{ports[match[1]]}/{VHOST}"{plugin}'
+
+    text = SECRET.sub(known_secret, URL.sub(url, (EXAMPLES / EXAMPLE).read_text()))
+    text = text.replace("[pairing] ", '[pairing]\nlabel = "rabbit-north"  ')
+    return text.partition("[[endpoints]]")[0] + tables
+
+
+async def after(seconds: float, processes: list[GatewayProcess]) -> list[GatewayProcess]:
+    await trio.sleep(seconds)
+    return processes
+
+
+async def look(process: GatewayProcess) -> tuple[dict[str, Any], list[str]]:
+    """Status and metrics of a process now."""
+    _, status = await trio.to_thread.run_sync(get, process.ports[-1], "/status")
+    _, metrics = await trio.to_thread.run_sync(get, process.ports[-1], "/metrics")
+    return json.loads(status), metrics.decode().splitlines()
+
+
+@pytest.mark.timeout(300 + WATCHED)
+@pytest.mark.parametrize(("managed", "own_syphon"), [(False, True), (True, False)])
+async def test_the_documented_pair_on_rabbitmq_is_healthy(
+    rabbits: ExampleNodes,
+    south: tuple[ExampleNode, str],
+    gateways: Gateways,
+    managed: bool,
+    own_syphon: bool,
+) -> None:
+    nodes = {"north": rabbits.north, "south": south[0]}
+    async with trio.open_nursery() as nursery:
+        for node in nodes.values():
+            nursery.start_soon(node.prepare, DEFINITIONS)
+    if managed:
+        await nodes["south"].control("set_user_tags", "gateway", "management")
+    ports = {name: node.node.port for name, node in nodes.items()}
+    config = documented(ports, south[1] if managed else "", "")
+    await provision(gateways, config)
+    logs = [BrokerLog(node) for node in nodes.values()]
+
+    endpoints = '[[endpoints]]\nprotocol = "service-bus-http"\nbind = "127.0.0.1:0"\n'
+    serving = (
+        config if own_syphon else config.replace("enable_syphon = true", "enable_syphon = false")
+    )
+    gateway = await gateways.start(serving + endpoints + ADMIN + OFTEN, name="gateway")
+    watched = [gateway]
+    if not own_syphon:
+        syphon = await gateways.start(
+            config + admin_of("syphon") + OFTEN, name="syphon", command=("syphon",)
+        )
+        watched.append(syphon)
+    for process in watched:
+        await with_fixed_port(process)
+    assert await send(gateway.address, "orders", b"x") == (201, "primary")
+    seen = [await look(process) for _ in range(WATCHED) for process in await after(1.0, watched)]
+
+    assert [told["problems"] for told, _ in seen if not told["good"]] == []
+    assert not [line for _, metrics in seen for line in metrics if FAILS.fullmatch(line)]
+    depths = {
+        told["pair"]["backlog"]["pending"] for told, _ in seen[len(watched) - 1 :: len(watched)]
+    }
+    assert depths == {0}  # where the syphon is
+    assert not [line for each in logs for line in each.errors]
+    troubles = [line for each in watched for line in each.log if line["level"] in TROUBLE]
+    assert {line["event"] for line in troubles} <= {"doubtful"}, troubles
