@@ -15,4 +15,8 @@ def test_an_outage_is_told_without_ages() -> None:
         "needs attention; east can't be reached; entities secondary: 1; dead letters: 2;"
         " backlog: 5, moving; drill: hang"
     )
-    assert summary(attrs.evolve(OUTAGE, at=NOW.replace(hour=13))) == summary(OUTAGE)
+    later = NOW.replace(hour=13)
+    assert OUTAGE.pair is not None
+    syphon = attrs.evolve(OUTAGE.pair.syphon, last_moved=later)
+    moves = attrs.evolve(OUTAGE, at=later, pair=attrs.evolve(OUTAGE.pair, syphon=syphon))
+    assert summary(moves) == summary(OUTAGE)

@@ -40,6 +40,7 @@ from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker
 from gateway.store.local.hooks import LocalHooks
+from gateway.telemetry.watch import CountingMoves
 
 
 async def syphon(
@@ -78,7 +79,7 @@ async def syphon(
             envelope=make_envelope(pairing, label, runtime, makes_key=runtime.makes_stores),
             clock=runtime.now,
             rng=runtime.rng("syphon"),
-            observer=runtime.observer,
+            observer=CountingMoves(runtime.observer, runtime.now),
             named=pairing.options.queues if is_own else None,
             destination=destination,
         )
@@ -169,7 +170,11 @@ def _make_admin(
     """The endpoints `admin` of the syphon's process; none is open yet."""
     config, runtime = parts.plan.config, ending.runtime
     depth = BacklogDepth(
-        secondary=syphon.source, rotation=syphon, label=syphon.label, clock=runtime.now
+        secondary=syphon.source,
+        rotation=syphon,
+        label=syphon.label,
+        clock=runtime.now,
+        model=runtime.observer.backlog,
     )
     board = StatusBoard(
         config=config,

@@ -29,7 +29,7 @@ from gateway.commands.terminal import (
 )
 from gateway.config.options import Config
 from gateway.domain.health.abilities import Ability, AbilityState
-from gateway.domain.health.syphon_progress import Movement, progress_of
+from gateway.domain.health.way_home import WayHome, progress_of
 from gateway.domain.status.process import Status
 from gateway.wire.pairgate.advice import problems_of
 from gateway.wire.pairgate.status import status_value
@@ -121,7 +121,7 @@ def summary(found: Status) -> str:
         if pair.syphons_alive == 0:
             facts.append("no syphon is alive")
         pending, way_home = pair.backlog.pending, progress_of(pair, found.at).state
-        moves = "" if way_home is Movement.EMPTY else f", {way_home.value}"
+        moves = "" if way_home is WayHome.EMPTY else f", {way_home.value}"
         facts.append(f"backlog: {'unknown' if pending is None else pending}{moves}")
     facts += filter(None, (each.fact(value) for each, value in found.sections.items()))
     return "; ".join(facts)

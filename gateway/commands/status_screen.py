@@ -20,7 +20,7 @@ from gateway.commands.terminal import printable
 from gateway.domain.billing import Operation
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityState, AbilityStatus
-from gateway.domain.health.syphon_progress import progress_of
+from gateway.domain.health.way_home import progress_of
 from gateway.domain.status.pair import RATE_SECONDS, PairStatus, SpoolStatus, TroubledEntity
 from gateway.domain.status.process import NamespaceStatus, Status
 from gateway.domain.status.sections import Line
@@ -106,7 +106,10 @@ def _backlog(pair: PairStatus, now: datetime) -> Iterator[Fact]:
     """The messages that wait, and whether they move, why not, or for how long."""
     backlog, progress = pair.backlog, progress_of(pair, now)
     as_of = "" if backlog.as_of is None else f" ({span((now - backlog.as_of).total_seconds())} ago)"
-    yield "backlog", f"{_depth(backlog.pending)}{_age(backlog.oldest_age)}{as_of}"
+    about = "about " if backlog.counted else ""
+    unknown = f": {backlog.unknown}" if backlog.unknown else ""
+    depth = f"{about}{_depth(backlog.pending)}{unknown}"
+    yield "backlog", f"{depth}{_age(backlog.oldest_age)}{as_of}"
     why = f": {progress.why}" if progress.why else ""
     left = "" if progress.seconds_left is None else f"; empty in {span(progress.seconds_left)}"
     yield "way home", f"{progress.state.value}{why}{left}"

@@ -20,6 +20,7 @@ from gateway.domain.backoff import jittered
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
+from gateway.domain.health.backlog_model import BacklogModel, DepthReading
 from gateway.domain.health.depth_history import DepthHistory, DepthSample, QueueDepth
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.offering import offered
@@ -33,6 +34,9 @@ MOST_QUEUES: Final = 1000
 # Each request is billed. Seconds between two readings: with a backlog, or perhaps one; without.
 SOON: Final = 10.0
 LATER: Final = 60.0
+# Seconds between two counts of the messages alone, while they change and somebody asks: the age
+# that a depth has at most where other processes divert or move, too.
+OFTEN: Final = 2.0
 COUNT_LIMIT: Final = 5.0  # seconds
 # Seconds for which messages may stay locked for a consumer of another process that is gone.
 OTHERS_ABSENT: Final = 60.0
@@ -40,6 +44,10 @@ OTHERS_ABSENT: Final = 60.0
 EVERY: Final = 60.0  # seconds: each reading is billed
 JITTER: Final = 0.2
 ANSWER_LIMIT: Final = 10.0
+NOT_TOLD: Final = "the secondary doesn't report its depth"
+OTHERS_RECEIVE: Final = (
+    "other processes receive, and the secondary doesn't count what they have locked"
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -55,7 +63,6 @@ class Reading:
     pending: int | None = None  # messages
     lag: float = 0.0  # seconds: the maximum age of the counts when reported
     locked_here: int = 0  # part of `pending` that the secondary doesn't count: locked by us
-    last_decrease: datetime | None = None  # when `pending` was last seen to be less than before
     consumers: bool = False  # other processes receive from the backlog
     oldest_age: float | None = None  # seconds
     dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
@@ -70,16 +77,6 @@ class HasQueues(Protocol):
     def queues(self) -> Sequence[EntityPath]: ...
 
 
-class Counts(Protocol):
-    """The messages that this process counts, as `gateway.telemetry.waiting.WaitingCounts` does."""
-
-    @property
-    def total(self) -> int:
-        """Messages diverted less messages moved. Not 0: a reading of 0 is out of date."""
-
-    def compare(self, before: int, pending: int | None) -> None: ...
-
-
 @attrs.define(eq=False, kw_only=True)
 class BacklogDepth:
     """The messages in all backlog queues of one label, whichever gateway diverted them."""
@@ -92,11 +89,11 @@ class BacklogDepth:
     page: int = PAGE  # queues per request
     most_queues: int = MOST_QUEUES  # further ones aren't counted
     history: DepthHistory = attrs.field(factory=DepthHistory)
-    # Are compared with each reading.
-    waiting: Counts | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
+    model: BacklogModel = attrs.field(factory=BacklogModel, on_setattr=attrs.setters.frozen)
     _heartbeats: HeartbeatReader = attrs.field(init=False)
     _last: Reading = attrs.field(factory=Reading, init=False)
     _asked: float = attrs.field(default=-inf, init=False)  # trio.current_time()
+    _counted_at: float = attrs.field(default=-inf, init=False)  # the same, of the last count
     _dead_lettered: int = attrs.field(default=0, init=False)  # as given to the last `read`
     _others_until: float = attrs.field(default=-inf, init=False)  # by Trio's clock
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
@@ -108,19 +105,21 @@ class BacklogDepth:
     async def read(self, seconds: float, *, troubled: bool, dead_lettered: int = 0) -> Reading:
         """
         Return the last reading, or a new one if it is due and the secondary answers within
-        `seconds`. Concurrent callers share one reading.
+        `seconds`. Concurrent callers share one reading. The model learns of each count.
 
         `troubled`: messages may be diverted now. `dead_lettered`: the number of messages that this
         process has dead-lettered so far; a new reading is due when it has changed.
         """
         with self._answered_within(seconds):
             async with self._asking:
-                counted = 0 if self.waiting is None else self.waiting.total
-                pause = SOON if troubled or self._last.pending or counted else LATER
+                now, busy = trio.current_time(), troubled or self.model.changes
+                pause = SOON if busy or self._last.pending else LATER
                 changed = dead_lettered != self._dead_lettered
-                if changed or trio.current_time() >= self._asked + pause:
+                if changed or now >= self._asked + pause:
                     self._dead_lettered = dead_lettered
                     await self._refresh()
+                elif busy and now >= self._counted_at + OFTEN:
+                    await self._count()
         return self._last
 
     async def ask(self, seconds: float) -> Reading | None:
@@ -144,21 +143,16 @@ class BacklogDepth:
         with trio.move_on_after(seconds) as scope:
             yield
         if scope.cancelled_caught:
+            self.model.unanswered()
             self.history.note(DepthSample(at=self.clock()))
 
     async def _refresh(self) -> bool:
         self._asked = trio.current_time()
-        counted = 0 if self.waiting is None else self.waiting.total
-        told, before = await self._ask(), self._last
-        if self.waiting is not None:
-            self.waiting.compare(counted, None if told is None else told.pending)
+        told = await self._ask()
         if told is None:
             self.history.note(DepthSample(at=self.clock()))
             return False
-        last_decrease = before.last_decrease
-        if told.pending is not None and before.pending is not None:
-            last_decrease = told.at if told.pending < before.pending else last_decrease
-        self._last = attrs.evolve(told, last_decrease=last_decrease)
+        self._last = told
         self.history.note(
             DepthSample(
                 at=told.at or self.clock(),
@@ -168,6 +162,25 @@ class BacklogDepth:
             )
         )
         return True
+
+    async def _count(self) -> tuple[Reading, Sequence[EntityInfo]] | None:
+        """Count the messages for the model. None: the secondary doesn't answer."""
+        self._counted_at = trio.current_time()
+        began, counted = self.clock(), self.model.counted
+        infos = await self._infos()
+        if infos is None:
+            self.model.unanswered()
+            return None
+        told = self._counted(infos, began)
+        reading = DepthReading(
+            began=began,
+            ended=self.clock(),
+            pending=told.pending,
+            lag=timedelta(seconds=told.lag),
+            reason=OTHERS_RECEIVE if told.consumers else NOT_TOLD,
+        )
+        self.model.read(reading, counted)
+        return told, infos
 
     async def count(self) -> int | None:
         """The number of messages on the backlog; None: not known, or no answer in time."""
@@ -186,11 +199,11 @@ class BacklogDepth:
             return None
 
     async def _ask(self) -> Reading | None:
-        began = self.clock()
-        infos = await self._infos()
-        if infos is None:
+        found = await self._count()
+        if found is None:
             return None
-        told, ages = self._counted(infos, began), await self._ages(infos)
+        told, infos = found
+        ages = await self._ages(infos)
         known = [age for age in ages.values() if age is not None]
         return attrs.evolve(
             told,

@@ -10,6 +10,7 @@ from gateway.capabilities import address_of
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
+from gateway.domain.health.backlog_model import BacklogModel
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status.sections import Readings
 from gateway.extensions.listing import parts
@@ -27,7 +28,7 @@ from gateway.pairing.backlog import BacklogSender, Rotation
 from gateway.pairing.backlog_limit import BacklogLimit, no_setup
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.busy_pauses import BusyPauses
-from gateway.pairing.depth import BacklogDepth, Counts, DepthSampler
+from gateway.pairing.depth import BacklogDepth, DepthSampler
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import Oversized, PairOptions
@@ -127,7 +128,7 @@ class PairParts:
     # Sets up the backlog later, if the secondary was unavailable at the start.
     setup: Callable[[], Awaitable[None]] = no_setup
     peers: PairPeers = attrs.field(factory=PairPeers)
-    waiting: Counts | None = None  # as `BacklogDepth.waiting`
+    model: BacklogModel = attrs.field(factory=BacklogModel)
     destination: Destination = attrs.field()
 
     @destination.default
@@ -160,7 +161,7 @@ class PairParts:
             label=options.label,
             clock=dependencies.clock,
             ordered=[queue for addition in additions for queue in addition.queues],
-            waiting=self.waiting,
+            model=self.model,
         )
         return Pair(
             broker=broker,

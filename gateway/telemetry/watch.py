@@ -21,13 +21,13 @@ from gateway.domain.events.gateway import (
 )
 from gateway.domain.events.hedging import SentTwice
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
+from gateway.domain.health.backlog_model import BacklogModel
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status.pair import RATE_SECONDS, StateChangeCount
 from gateway.domain.status.process import Alarm
 from gateway.ports import Observer, WallClock
 from gateway.telemetry.log import level_of, name_of, plain
 from gateway.telemetry.recent_events import RecentEvents
-from gateway.telemetry.waiting import WaitingCounts
 
 
 @attrs.define(eq=False)
@@ -105,12 +105,11 @@ class GatewayWatch:
     # Messages that may have arrived twice, by who may have made the copies.
     possibly_twice: Counter[str] = attrs.field(init=False)
     recent: RecentEvents = attrs.field(init=False)
-    waiting: WaitingCounts = attrs.field(init=False)  # on the backlog, by entity
+    backlog: BacklogModel = attrs.field(factory=BacklogModel, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.possibly_twice = Counter({PRODUCERS: 0, SYPHON: 0})
         self.recent = RecentEvents(self._clock)
-        self.waiting = WaitingCounts(lambda: self._clock().timestamp())
 
     def report(self, event: Event) -> None:
         event = self._in_outage(event)
@@ -188,7 +187,7 @@ class GatewayWatch:
 
     def _count_diverted(self, event: Diverted) -> None:
         if event.accepted_by is AcceptedBy.BACKLOG:
-            self.waiting.diverted(event.entity, event.messages)
+            self.backlog.diverted(event.entity, event.messages, self._clock())
         key = event.entity.key
         if key in self._diverted or len(self._diverted) < MOST_DIVERTED:
             self._diverted[key] += event.messages
@@ -251,3 +250,16 @@ class GatewayWatch:
 def _text_of(event: Event) -> str:
     fields = (field.name for field in attrs.fields(type(event)) if field.name not in _UNTOLD)
     return ", ".join(f"{name} {plain(getattr(event, name))}" for name in fields)[:LONGEST_TEXT]
+
+
+@attrs.frozen
+class CountingMoves:
+    """The observer of the syphon that empties the backlog; the spool's counts elsewhere."""
+
+    watch: GatewayWatch
+    clock: WallClock
+
+    def report(self, event: Event) -> None:
+        if isinstance(event, Syphoned):
+            self.watch.backlog.moved(event.entity, event.messages, self.clock())
+        self.watch.report(event)

@@ -23,7 +23,6 @@ from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.dead_letters import SHOWN
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
-from gateway.telemetry.waiting import WaitingCounts
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import NAMESPACE, Fault, FaultyBroker, Hang, Refuse
 from tests.pairing.harness import Events
@@ -105,11 +104,10 @@ async def test_a_message_that_this_process_dead_letters_is_time_for_a_new_readin
 async def test_a_reading_without_messages_is_soon_repeated_if_some_were_diverted_since(
     secondary: MemoryBroker, autojump_clock: MockClock
 ) -> None:
-    counts = WaitingCounts(trio.current_time)
-    depth = depth_of(secondary, waiting=counts)
+    depth = depth_of(secondary)
     await depth.read(3, troubled=False)
     await secondary.send(QUEUES[0], [Message()])
-    counts.diverted(EntityPath("orders"), 1)
+    depth.model.diverted(EntityPath("orders"), 1, depth.clock())
     await trio.sleep(10)
 
     reading = await depth.read(3, troubled=False)
@@ -371,10 +369,29 @@ async def test_a_depth_that_falls_is_noted(
     found = []
     for active in (7, 9, 8, 8):
         counts["active"] = active
-        found.append(await depth.read(3, troubled=True))
+        await depth.read(3, troubled=True)
+        found.append((depth.model.last_decrease, depth.last.at))
         await trio.sleep(10)
 
-    assert [each.last_decrease for each in found] == [None, None, found[2].at, found[2].at]
+    assert [decrease for decrease, _ in found] == [None, None, found[2][1], found[2][1]]
+
+
+async def test_while_messages_change_they_are_counted_often_and_the_rest_as_before(
+    secondary: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    """Another gateway diverts, so that only the secondary knows."""
+    depth = depth_of(secondary)
+    await depth.read(3, troubled=True)
+    await secondary.send(QUEUES[0], [Message()])
+    before = secondary.meter.usage().operations[Operation.INSPECT]
+    for _ in range(9):
+        await trio.sleep(1)
+        await depth.read(3, troubled=True)
+
+    told = depth.model.depth(depth.clock())
+    assert (told.pending, told.as_of) == (1, depth.clock() - timedelta(seconds=1))
+    assert secondary.meter.usage().operations[Operation.INSPECT] - before == 4
+    assert len(list(depth.history)) == 1
 
 
 async def test_each_reading_is_a_sample_of_the_history_queue_by_queue(

@@ -33,7 +33,7 @@ from gateway.pairing.syphon.heartbeats import Heartbeats
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Observer, Service
-from gateway.telemetry.waiting import CountingMoves
+from gateway.telemetry.watch import CountingMoves
 from gateway.wire.amqp.message import encode_sorted, encoded_size
 from gateway.wire.pairgate.encryption import MessageEncryption
 
@@ -169,7 +169,7 @@ async def make_pair(pairing: Pairing, inputs: PairInputs, runtime: Runtime) -> P
         state=pairing.state,
         spool=Spool(broker=sides.spool, queue=spool_queue(pairing)) if sides.spool else None,
         peers=inputs.peers,
-        waiting=runtime.observer.waiting,
+        model=runtime.observer.backlog,
     )
     return parts.assemble()
 
@@ -204,7 +204,7 @@ def make_syphons(
     """
     observers: list[tuple[Broker, Observer]] = []
     if pairing.enable_syphon:
-        counting = CountingMoves(runtime.observer, runtime.observer.waiting)
+        counting = CountingMoves(runtime.observer, runtime.now)
         observers.append((sides.secondary, counting))
     if sides.spool is not None:
         spool_observer = runtime.observer if gauge is None else SyphonOfSpool(gauge)

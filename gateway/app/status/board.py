@@ -14,9 +14,12 @@ from gateway.app.certificates import CertificateWatch
 from gateway.app.operations.control_calls import Executors
 from gateway.app.runtime import Runtime
 from gateway.config.options import SERVE, Config, Pairing
+from gateway.domain.copies import CopyState
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
+from gateway.domain.health.abilities import Ability, AbilityState
+from gateway.domain.health.backlog_model import Depth
 from gateway.domain.health.depth_history import DepthSample, first_queues
 from gateway.domain.operators.control import Override
 from gateway.domain.status.figures import merged
@@ -91,7 +94,7 @@ class StatusBoard:
             if pair is not None and pairing is not None:
                 pair_status = await self._pair(pair, pairing)
             elif self.syphon is not None and pairing is not None:
-                pair_status = await self._backlog(self.syphon, pairing)
+                pair_status = await self._lone(self.syphon, pairing)
         workers = Workers() if self.parts is None else await self.parts.workers()
         return merged(self._status(pair_status), workers.running, workers.ended)
 
@@ -230,19 +233,14 @@ class StatusBoard:
         self, pair: Pair, pairing: Pairing, troubled: Sequence[EntityState], reading: Reading
     ) -> PairStatus:
         inflight, pauses = pair.broker.inflight, pair.broker.ways.to_primary.pauses
+        syphons = self.parts.syphons if self.parts is not None else ()
+        depth = self._depth(syphons, troubled=bool(troubled))
         return PairStatus(
             label=pairing.options.label,
             states=_counted(troubled),
-            entities=tuple(self._entity(pair, each) for each in _worst(troubled)),
-            backlog=attrs.evolve(
-                _backlog(pairing, pair.rotation.usable, reading),
-                by_entity=self.runtime.observer.waiting.most_waiting(MOST_ENTITIES),
-            ),
-            syphon=self._syphon(
-                self.parts.syphons if self.parts is not None else (),
-                runs=pairing.enable_syphon,
-                pauses=self._pauses(),
-            ),
+            entities=tuple(self._entity(pair, each, depth) for each in _worst(troubled)),
+            backlog=self._backlog(pairing, pair.rotation.usable, reading, depth),
+            syphon=self._syphon(syphons, runs=pairing.enable_syphon, pauses=self._pauses()),
             sends=tuple(pair.broker.sends.all()),
             inflight=inflight.total,
             max_inflight=inflight.limit,
@@ -256,9 +254,10 @@ class StatusBoard:
             possibly_twice=dict(self.runtime.observer.possibly_twice),
             slow_calls=pair.broker.ways.to_primary.watch.slow,
             state_changes=tuple(self.runtime.observer.state_changes()),
+            primary_answers=self._answers(pairing.primary),
         )
 
-    def _entity(self, pair: Pair, state: EntityState) -> TroubledEntity:
+    def _entity(self, pair: Pair, state: EntityState, depth: Depth) -> TroubledEntity:
         return TroubledEntity(
             entity=state.entity.name,
             state=state.state.value,
@@ -267,23 +266,27 @@ class StatusBoard:
             pinned=state.state is State.PINNED,
             missing=state.missing,
             diverted=self.runtime.observer.diverted(state.entity),
-            waiting=self.runtime.observer.waiting.of(state.entity),
+            waiting=self.runtime.observer.backlog.of(state.entity, depth),
             next_probe=pair.prober.next_probe(state.entity),
         )
 
-    async def _backlog(self, lone: LoneSyphon, pairing: Pairing) -> PairStatus:
+    async def _lone(self, lone: LoneSyphon, pairing: Pairing) -> PairStatus:
         """
         The pair from the view of a syphon of its own: the backlog, without entities and sends.
         """
         syphon = lone.syphon
+        answers = self._answers(pairing.primary)
         reading = await lone.depth.read(
-            BACKLOG_SECONDS, troubled=False, dead_lettered=self.runtime.observer.count(DeadLettered)
+            BACKLOG_SECONDS,
+            troubled=answers is False or _held(syphon) > 0,
+            dead_lettered=self.runtime.observer.count(DeadLettered),
         )
+        depth = self._depth((syphon,), troubled=answers is False)
         return PairStatus(
             label=syphon.label,
             states=_counted(()),
             entities=(),
-            backlog=_backlog(pairing, len(syphon.queues), reading),
+            backlog=self._backlog(pairing, len(syphon.queues), reading, depth),
             syphon=self._syphon((syphon,), runs=True, pauses=syphon.pauses.overrides.all()),
             sends=(),
             inflight=0,
@@ -291,6 +294,42 @@ class StatusBoard:
             paused=0,
             pauses=0,
             possibly_twice=dict(self.runtime.observer.possibly_twice),
+            primary_answers=answers,
+        )
+
+    def _answers(self, namespace: str) -> bool | None:
+        """True if that namespace can be reached; None: nobody knows."""
+        watch = self.runtime.abilities.get(namespace)
+        reach = None if watch is None else watch.tell().get(Ability.REACH.value)
+        if reach is None or reach.state is AbilityState.UNKNOWN:
+            return None
+        return reach.state is AbilityState.YES
+
+    def _depth(self, syphons: Sequence[Syphon], *, troubled: bool) -> Depth:
+        """The depth of the backlog now; the spool's syphon has none of it."""
+        held = sum(_held(each) for each in syphons if each.reports_progress)
+        return self.runtime.observer.backlog.depth(self.runtime.now(), held=held, troubled=troubled)
+
+    def _backlog(
+        self, pairing: Pairing, usable: int, reading: Reading, depth: Depth
+    ) -> BacklogStatus:
+        model = self.runtime.observer.backlog
+        return BacklogStatus(
+            wanted=pairing.options.backlog_queues,
+            usable=usable,
+            pending=depth.pending,
+            oldest_age=None if depth.is_empty else reading.oldest_age,
+            as_of=depth.as_of,
+            locked_here=reading.locked_here,
+            last_decrease=model.last_decrease,
+            consumers=reading.consumers,
+            dead_letters=reading.dead_letters,
+            queues=first_queues(reading.queues),
+            syphons=reading.syphons,
+            by_entity=model.by_entity(MOST_ENTITIES, depth),
+            counted=depth.counted,
+            unknown=depth.unknown,
+            decrease_rate=model.falls(self.runtime.now()),
         )
 
     async def _spool(self) -> SpoolStatus | None:
@@ -366,20 +405,12 @@ def _roles(pairing: Pairing | None) -> Mapping[str, str]:
     return {pairing.primary: "primary", pairing.secondary: "secondary"}
 
 
-def _backlog(pairing: Pairing, usable: int, reading: Reading) -> BacklogStatus:
-    return BacklogStatus(
-        wanted=pairing.options.backlog_queues,
-        usable=usable,
-        pending=reading.pending,
-        oldest_age=reading.oldest_age,
-        as_of=reading.at,
-        locked_here=reading.locked_here,
-        last_decrease=reading.last_decrease,
-        consumers=reading.consumers,
-        dead_letters=reading.dead_letters,
-        queues=first_queues(reading.queues),
-        syphons=reading.syphons,
-    )
+def _held(syphon: Syphon) -> int:
+    """
+    The messages that the syphon has in hand, which are still on the backlog. Those that the primary
+    has accepted may have left it.
+    """
+    return sum(count for state, count in syphon.copies.items() if state is not CopyState.SENT)
 
 
 def _counted(troubled: Sequence[EntityState]) -> Mapping[str, int]:

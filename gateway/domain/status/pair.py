@@ -128,6 +128,15 @@ class BacklogStatus:
     syphons: SyphonsSeen = field(factory=SyphonsSeen)  # of all processes
     # Of `pending`, by entity: at most `MOST_ENTITIES`, those with the most. None: not known.
     by_entity: Mapping[str, int] | None = None
+    counted: bool = False  # `pending` has what this process has counted since `as_of`
+    unknown: str = ""  # why `pending` isn't known
+    # Messages/s by which the depth falls, by all processes; None: it doesn't, or isn't known to.
+    decrease_rate: float | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the secondary itself has said so, and nothing has been diverted since."""
+        return self.pending == 0 and not self.counted
 
     def falls(self, at: datetime) -> bool:
         """True if the depth has fallen in the last `FALLS`, until that date."""
@@ -421,6 +430,7 @@ class PairStatus:
         ),
     )
     state_changes: tuple[StateChangeCount, ...] = field(default=(), metadata=ALL)
+    primary_answers: bool | None = None  # None: not known
 
     @property
     def syphons_alive(self) -> int | None:

@@ -11,7 +11,7 @@ import cattrs.preconf.json
 
 from gateway.domain.billing import UsageReport
 from gateway.domain.errors import MessageError
-from gateway.domain.health.syphon_progress import progress_of
+from gateway.domain.health.way_home import progress_of
 from gateway.domain.status.process import Status
 from gateway.domain.status.sections import Section
 from gateway.wire.pairgate.advice import problems_of

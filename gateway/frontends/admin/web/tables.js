@@ -117,9 +117,9 @@ export function showBacklog(status) {
   const left = progress.seconds_left === null ? "" : `; empty in about ${span(progress.seconds_left)}`;
   const last = syphon.last_moved ? `, the last ${span(between(syphon.last_moved, at))} ago` : "";
   setTerms(byId("backlog-figures"), [
-    ["waiting", backlog.pending === null ? `${UNKNOWN} (unknown)` : `${messages(backlog.pending)}${asOf}`],
+    ["waiting", backlog.pending === null ? `${UNKNOWN} (unknown: ${backlog.unknown})` : `${backlog.counted ? "about " : ""}${messages(backlog.pending)}${asOf}`],
     ["the oldest waits for", span(backlog.oldest_age)],
-    ["way home", [state(progress.state, TONES[progress.state]), ` ${rate(syphon.running ? syphon.rate : null)}${left}`,
+    ["way home", [state(progress.state, TONES[progress.state]), ` ${rate(progress.rate)}${left}`,
       ...(progress.why ? [element("span", { class: "why" }, progress.why)] : [])]],
     ["syphons", syphonsText(backlog.syphons, syphon.running, at)],
     ["moved since the start", `${messages(syphon.moved)}${last}`],

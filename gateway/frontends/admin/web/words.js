@@ -41,6 +41,6 @@ export const between = (from, to) => (from ? (Date.parse(to) - Date.parse(from))
 export const TONES = {
   primary: "good", suspect: "warn", secondary: "bad", "half-open": "warn", pinned: "warn",
   yes: "good", no: "bad", unknown: "warn",
-  empty: "good", moving: "good", waiting: "warn", paused: "warn", stalled: "bad", elsewhere: "good", absent: "bad",
+  empty: "good", moving: "good", waiting: "warn", "held-back": "warn", stalled: "bad", absent: "bad",
   info: "good", warning: "warn", error: "bad", critical: "bad",
 };

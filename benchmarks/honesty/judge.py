@@ -1,0 +1,147 @@
+"""
+Counts the seconds for which a signal of a process was a lie.
+
+What a process says of the backlog is held against every true count between the date that it states
+and the end of its answer: one of them, or a value between two of them, must be what it says. An
+unknown figure is no lie. The verdict must be red from `NOTICED` after the begin of the trouble
+until the cure, and green from `GREEN` after the cure on.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+NOTICED: Final = 5.0  # seconds from the first diverted message until each process says so
+GREEN: Final = 5.0  # seconds after the cure
+
+
+@attrs.frozen
+class TrueCount:
+    """The messages on the backlog queues, locked ones too, counted between two dates."""
+
+    begin: float
+    end: float
+    messages: int
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """The answers of a process at the date `end`, and the seconds until its next answer."""
+
+    process: str
+    end: float
+    seconds: float
+    status: Mapping[str, Any]  # `GET /status`
+    metrics: Mapping[str, float]  # by name
+    history: float | None = None  # the newest depth that the page's chart has
+    history_at: float | None = None  # its date
+
+
+@attrs.frozen(kw_only=True)
+class Story:
+    """The truth. Dates are seconds since 1970."""
+
+    trouble: float  # the first message was diverted
+    repaired: float  # the primary answers again
+    cured: float  # all sends go to the primary, and the backlog is empty
+    counts: Sequence[TrueCount]
+
+    def between(self, begin: float, end: float) -> tuple[int, int] | None:
+        """The least and the most messages between the dates; None: nobody counted around them."""
+        before = [each for each in self.counts if each.end <= begin]
+        after = [each for each in self.counts if each.begin >= end]
+        if not before or not after:
+            return None
+        found = [
+            each.messages for each in self.counts if before[-1].end <= each.end <= after[0].end
+        ]
+        return min(found), max(found)
+
+
+@attrs.frozen
+class Lie:
+    process: str
+    signal: str
+    at: float
+    seconds: float
+    text: str
+
+
+def lies_of(story: Story, answers: Sequence[Answer]) -> list[Lie]:
+    """Each lie, in the order of the answers."""
+    return [
+        Lie(answer.process, signal, answer.end, answer.seconds, text)
+        for answer in answers
+        for signal, text in _lies_in(story, answer)
+    ]
+
+
+def seconds_of(lies: Sequence[Lie]) -> Counter[tuple[str, str]]:
+    """Seconds of lies by process and signal."""
+    found: Counter[tuple[str, str]] = Counter()
+    for lie in lies:
+        found[lie.process, lie.signal] += lie.seconds  # type: ignore[assignment]  # of seconds
+    return found
+
+
+def _lies_in(story: Story, answer: Answer) -> Iterator[tuple[str, str]]:
+    backlog = answer.status["pair"]["backlog"]
+    as_of = answer.metrics.get("pairgate_backlog_time_seconds")
+    figures = {
+        "depth": (backlog["pending"], as_of),
+        "metric": (answer.metrics.get("pairgate_backlog_messages"), as_of),
+        "chart": (answer.history, answer.history_at),
+    }
+    for signal, (told, since) in figures.items():
+        if told is not None and since is not None:
+            hull = story.between(min(since, answer.end), answer.end)
+            if hull is not None and not hull[0] <= told <= hull[1]:
+                yield signal, f"{told:g} since {answer.end - since:.1f} s, true: {hull}"
+    yield from _contradictions(answer, backlog)
+    yield from _way_home(story, answer, as_of)
+    yield from _verdict(story, answer)
+
+
+def _contradictions(answer: Answer, backlog: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The status must agree with itself."""
+    by_entity, pending = backlog["by_entity"], backlog["pending"]
+    if by_entity is not None and sum(by_entity.values()) != pending:
+        yield "by entity", f"{by_entity}, {pending} in all"
+    metric = answer.metrics.get("pairgate_backlog_messages")
+    if (metric is None) is not (pending is None):
+        yield "metric", f"{metric}, and the status {pending}"
+
+
+def _way_home(story: Story, answer: Answer, as_of: float | None) -> Iterator[tuple[str, str]]:
+    backlog, state = answer.status["pair"]["backlog"], answer.status["progress"]["state"]
+    is_empty = backlog["pending"] == 0 and not backlog["counted"]
+    if (state == "empty") is not is_empty:
+        yield "way home", f"{state}, {backlog['pending']} wait"
+    hull = None if as_of is None else story.between(min(as_of, answer.end), answer.end)
+    if hull is not None and state == "empty" and hull[0] > 0:
+        yield "way home", f"empty, true: {hull}"
+    recent = story.between(answer.end - 5.0, answer.end)
+    if recent is not None and state in {"moving", "elsewhere"} and recent == (0, 0):
+        yield "way home", f"{state}, nothing waits since 5 s"
+
+
+def _verdict(story: Story, answer: Answer) -> Iterator[tuple[str, str]]:
+    good, at = answer.status["good"], answer.end
+    if good and story.trouble + NOTICED < at < story.repaired:
+        yield "verdict", "all is well, in the outage"
+    if at <= story.cured + GREEN:
+        return
+    if not good:
+        yield "verdict", f"red after the cure: {'; '.join(answer.status['problems'])[:200]}"
+    old = [
+        f"{space['name']} {name}"
+        for space in answer.status["namespaces"]
+        for name, ability in space["abilities"].items()
+        if ability["state"] == "no"
+    ]
+    if old:
+        yield "abilities", f"no after the cure: {', '.join(old)}"
+    if answer.metrics.get("pairgate_alarm"):
+        yield "alarm", "red after the cure"

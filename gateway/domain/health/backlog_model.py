@@ -1,0 +1,220 @@
+"""
+The backlog as one process knows it: the messages that wait there, for which entities, and the date
+of that knowledge.
+
+    depth now = last reading + diverted since - moved since
+
+The process knows what it has diverted and moved itself. What others do shows in the readings alone:
+each is compared with the depth that the process expected. While they agree, nobody else changes the
+backlog, and the counts go on between two readings. Otherwise the last reading is told as it was,
+with its date. So a figure differs from the truth at most by what others have changed since its
+date.
+
+No clock: dates are arguments, in UTC.
+"""
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+
+from gateway.domain.entity import EntityPath
+
+MOST: Final = 10_000  # entities that are counted
+# A depth of 0 is news of the past as soon as messages may be diverted: in an outage an empty
+# backlog fills in a moment. The secondary is asked again sooner than this.
+ZERO_HOLDS: Final = timedelta(seconds=5)
+HOLDS: Final = timedelta(seconds=90)  # of any depth, as of the abilities of a namespace
+# Around a reading, messages in motion count at one side only: of a send the secondary knows before
+# we do. Twice the time of the reading, and this, which a send to a busy namespace may take.
+MOTION: Final = timedelta(milliseconds=200)
+_BUCKET: Final = timedelta(milliseconds=100)
+_LONGEST: Final = timedelta(seconds=60)  # for which changes are remembered
+TREND: Final = timedelta(seconds=20)  # of the readings that a rate is measured by
+NOT_ASKED: Final = "nobody has asked the secondary yet"
+NO_ANSWER: Final = "the secondary doesn't answer"
+
+
+@attrs.frozen(kw_only=True)
+class DepthReading:
+    """The messages on all backlog queues, as the secondary told them between two dates."""
+
+    began: datetime
+    ended: datetime
+    pending: int | None  # None: not told
+    lag: timedelta = timedelta()  # the counts were so old when they were told
+    reason: str = ""  # if it is None
+
+    @property
+    def as_of(self) -> datetime:
+        return self.began - self.lag
+
+
+@attrs.frozen(kw_only=True)
+class Depth:
+    """The depth, as far as it is known. `unknown` is the reason why `pending` is None, or empty."""
+
+    pending: int | None = None
+    as_of: datetime | None = None  # of the reading behind it
+    counted: bool = False  # messages were counted since
+    unknown: str = NOT_ASKED
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the secondary itself has said so, and nothing has been diverted since."""
+        return self.pending == 0 and not self.counted
+
+
+@attrs.define(eq=False)
+class BacklogModel:
+    """Fed with readings and with the messages that this process diverts and moves."""
+
+    most: int = MOST
+    last_decrease: datetime | None = attrs.field(default=None, init=False)  # seen in a reading
+    _counts: Counter[EntityPath] = attrs.field(factory=Counter, init=False)  # without entries of 0
+    _sum: int = attrs.field(default=0, init=False)
+    _is_whole: bool = attrs.field(default=True, init=False)  # no message was left out
+    _changes: deque[tuple[datetime, int]] = attrs.field(factory=deque, init=False)
+    _last: DepthReading | None = attrs.field(default=None, init=False)
+    _readings: deque[tuple[datetime, int]] = attrs.field(factory=deque, init=False)
+    _has_changed: bool = attrs.field(default=False, init=False)  # since the last reading
+    _is_alone: bool = attrs.field(default=True, init=False)  # nobody else changes the backlog
+    _others: int = attrs.field(default=0, init=False)  # messages that this process didn't count
+    _failed: str = attrs.field(default="", init=False)  # why the secondary didn't answer since
+
+    def diverted(self, entity: EntityPath, messages: int, at: datetime) -> None:
+        """Count messages that this process has left on the backlog."""
+        self._count(entity, messages, at)
+
+    def moved(self, entity: EntityPath, messages: int, at: datetime) -> None:
+        """Count messages that the syphon of this process has taken from the backlog."""
+        self._count(entity, -messages, at)
+
+    @property
+    def counted(self) -> int:
+        """The messages that this process has diverted less those that it has moved."""
+        return self._sum
+
+    @property
+    def changes(self) -> bool:
+        """True if the depth isn't what was read last, or was another one shortly before."""
+        depths = {pending for _, pending in self._readings}
+        return self._has_changed or not self._is_alone or len(depths) > 1
+
+    def read(self, reading: DepthReading, counted: int) -> None:
+        """Take a reading; `counted` is what the property was when it began."""
+        self._failed = ""
+        is_first, self._last = self._last is None, reading
+        if reading.pending is None:
+            self._has_changed = False
+            return
+        self._note_trend(reading.as_of, reading.pending)
+        slack = self._in_motion(reading)
+        low, high = sorted((counted, self._sum))
+        least, most = reading.pending - high - slack, reading.pending - low + slack
+        self._is_alone = is_first or least <= self._others <= most
+        if not least <= self._others <= most:
+            self._others = 0 if least <= 0 <= most else reading.pending - self._sum
+        if reading.pending == 0 and not slack:
+            self._counts.clear()
+            self._sum, self._others, self._is_whole = 0, 0, True
+        self._has_changed = self._is_alone and self._sum + self._others != reading.pending
+
+    def unanswered(self, reason: str = NO_ANSWER) -> None:
+        """Note that the secondary was asked, and didn't answer."""
+        self._failed = reason
+
+    def depth(self, at: datetime, *, held: int = 0, troubled: bool = False) -> Depth:
+        """
+        The depth at that date. `held` messages are in the hands of this process's syphon.
+        `troubled`: messages may be diverted now, or the primary can't be asked.
+        """
+        last = self._last
+        if last is None or last.pending is None:
+            why = self._failed or (NOT_ASKED if last is None else last.reason)
+            return Depth(unknown=why, as_of=None if last is None else last.as_of)
+        pending = self._sum + self._others if self._is_alone else last.pending
+        age = at - last.ended
+        unknown = ""
+        if pending < 0:
+            unknown = "more was moved than the last reading had; the next one tells"
+        elif pending == 0 and not held and (self._failed or (troubled and age > ZERO_HOLDS)):
+            unknown = self._failed or "the last reading is older than the outage may be"
+        elif age > HOLDS:
+            unknown = self._failed or "the last reading is too old"
+        if unknown:
+            return Depth(unknown=unknown, as_of=last.as_of)
+        about = self._has_changed or pending < held
+        return Depth(pending=max(pending, held), as_of=last.as_of, counted=about, unknown="")
+
+    def by_entity(self, number: int, depth: Depth) -> Mapping[str, int] | None:
+        """
+        The `number` entities for which the most of that depth's messages wait; None: not known. The
+        sum over all entities is the depth.
+        """
+        if not self._knows_entities(depth):
+            return None
+        found = heapq.nlargest(number, self._counts.items(), key=lambda each: each[1])
+        return {entity.name: counted for entity, counted in found}
+
+    def of(self, entity: EntityPath, depth: Depth) -> int | None:
+        """The messages of that depth that wait for the entity; None: not known."""
+        return self._counts[entity] if self._knows_entities(depth) else None
+
+    def falls(self, at: datetime) -> float | None:
+        """
+        Messages a second by which the depth has fallen from reading to reading, by whomever; None:
+        it doesn't fall, or isn't known to.
+        """
+        if not self._readings:
+            return None
+        fell = [self._readings[-1]]
+        for each in list(self._readings)[-2::-1]:
+            if each[1] <= fell[-1][1] or at - each[0] > TREND:
+                break
+            fell.append(each)
+        (ended, left), (began, first) = fell[0], fell[-1]
+        return (first - left) / (ended - began).total_seconds() if first > left else None
+
+    def _knows_entities(self, depth: Depth) -> bool:
+        known = self._is_alone and self._is_whole and not self._others
+        return known and depth.pending == self._sum
+
+    def _count(self, entity: EntityPath, messages: int, at: datetime) -> None:
+        self._has_changed = True
+        if entity not in self._counts and len(self._counts) >= self.most:
+            self._is_whole = False
+        else:
+            self._counts[entity] += messages
+            # Another process, or an earlier one, has diverted the message.
+            if self._counts[entity] < 0:
+                self._is_whole = False
+            elif not self._counts[entity]:
+                del self._counts[entity]
+        self._sum += messages
+        if self._changes and timedelta() <= at - self._changes[-1][0] < _BUCKET:
+            since, counted = self._changes.pop()
+            self._changes.append((since, counted + abs(messages)))
+        else:
+            self._changes.append((at, abs(messages)))
+        # A clock that was set back makes changes of the future: they are forgotten, too.
+        while self._changes and not timedelta() <= at - self._changes[0][0] <= _LONGEST:
+            self._changes.popleft()
+
+    def _in_motion(self, reading: DepthReading) -> int:
+        """The messages that were counted while the reading may have missed or seen them."""
+        since = reading.as_of - MOTION - _BUCKET - 2 * (reading.ended - reading.began)
+        return sum(counted for at, counted in self._changes if since <= at)
+
+    def _note_trend(self, as_of: datetime, pending: int) -> None:
+        last = self._readings[-1] if self._readings else None
+        if last is not None and last[0] >= as_of:  # the same counts again, or a clock set back
+            return
+        if last is not None and pending < last[1]:
+            self.last_decrease = as_of
+        self._readings.append((as_of, pending))
+        while as_of - self._readings[0][0] > TREND:
+            self._readings.popleft()

@@ -1,0 +1,313 @@
+"""
+The model of the backlog against a naive pair, which knows every message.
+
+Whatever is diverted, moved and read in which order, by this process and others: what the model says
+differs from the truth at most by what others have changed since the date that it states.
+"""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.health.backlog_model import (
+    HOLDS,
+    NO_ANSWER,
+    NOT_ASKED,
+    ZERO_HOLDS,
+    BacklogModel,
+    Depth,
+    DepthReading,
+)
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ORDERS, BILLS, AUDIT = EntityPath("orders"), EntityPath("Bills"), EntityPath("audit")
+ENTITIES = st.sampled_from([ORDERS, BILLS, AUDIT])
+ALL = 1_000_000
+SECOND = timedelta(seconds=1)
+# Longer than messages are in motion, so that each reading is sharp.
+LATER = timedelta(seconds=2)
+
+
+class NaivePair(RuleBasedStateMachine):
+    """Every message on the backlog by entity, and what others did since the last reading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = NOW
+        self.truth: Counter[EntityPath] = Counter()
+        self.model = BacklogModel()
+        self.others = 0  # messages that others have diverted or moved since the last reading
+        self.moving = 0  # own messages that may have been in motion at the last reading
+        self.own = 0  # since the last reading
+        self.read_at: datetime | None = None
+        self.read = 0
+        self.is_silent = False
+
+    @property
+    def total(self) -> int:
+        return self.truth.total()
+
+    @rule(entity=ENTITIES, messages=st.integers(1, 5))
+    def divert(self, entity: EntityPath, messages: int) -> None:
+        self.truth[entity] += messages
+        self.own += messages
+        self.model.diverted(entity, messages, self.now)
+
+    @rule(entity=ENTITIES, messages=st.integers(1, 5))
+    def move(self, entity: EntityPath, messages: int) -> None:
+        moved = min(messages, self.truth[entity])
+        if moved:
+            self.truth[entity] -= moved
+            self.own += moved
+            self.model.moved(entity, moved, self.now)
+
+    @rule(entity=ENTITIES, messages=st.integers(-5, 5))
+    def others_change(self, entity: EntityPath, messages: int) -> None:
+        changed = max(messages, -self.truth[entity])
+        self.truth[entity] += changed
+        self.others += abs(changed)
+
+    @rule(seconds=st.sampled_from([0.05, 1.0, 4.0, 30.0, 100.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    @rule(rests=st.booleans())
+    def reads(self, rests: bool) -> None:
+        if rests:
+            self.now += LATER
+        self.moving = 0 if rests else self.own + self.moving
+        reading = DepthReading(began=self.now, ended=self.now, pending=self.total)
+        self.model.read(reading, self.model.counted)
+        self.others, self.own = 0, 0
+        self.read_at, self.read, self.is_silent = self.now, self.total, False
+
+    @rule()
+    def reads_nothing(self) -> None:
+        self.model.unanswered()
+        self.is_silent = True
+
+    @rule()
+    def restart(self) -> None:
+        self.model = BacklogModel()
+        self.others = self.moving = self.own = 0
+        self.read_at, self.is_silent = None, False
+
+    @invariant()
+    def it_never_contradicts_the_truth_by_more_than_the_stated_age(self) -> None:
+        depth = self.model.depth(self.now)
+        if depth.pending is None:
+            return
+        assert depth.as_of == self.read_at
+        as_it_was = depth.pending == self.read
+        assert as_it_was or abs(depth.pending - self.total) <= self.others + self.moving
+        if not depth.counted:
+            assert as_it_was
+
+    @invariant()
+    def it_never_contradicts_itself(self) -> None:
+        for troubled in (False, True):
+            depth = self.model.depth(self.now, troubled=troubled)
+            by_entity = self.model.by_entity(ALL, depth)
+            assert (depth.pending is None) is bool(depth.unknown)
+            if by_entity is not None:
+                assert sum(by_entity.values()) == depth.pending
+                waiting = {each.name: self.model.of(each, depth) for each in (ORDERS, BILLS, AUDIT)}
+                assert {name: count for name, count in waiting.items() if count} == by_entity
+
+    @invariant()
+    def the_messages_of_each_entity_are_known_or_not_told(self) -> None:
+        depth = self.model.depth(self.now)
+        by_entity = self.model.by_entity(ALL, depth)
+        if by_entity is not None and not self.others and not self.moving:
+            # Others may have changed one entity for another since the backlog was empty.
+            assert sum(by_entity.values()) == self.total
+
+    @invariant()
+    def it_is_never_below_what_is_held(self) -> None:
+        for held in (0, 1, self.total):
+            depth = self.model.depth(self.now, held=held)
+            assert depth.pending is None or depth.pending >= held
+
+    @invariant()
+    def it_is_empty_only_if_the_secondary_has_said_so_and_nothing_was_diverted_since(self) -> None:
+        depth = self.model.depth(self.now)
+        if depth.is_empty:
+            assert self.read == 0
+            assert self.own == 0
+
+    @invariant()
+    def nothing_is_empty_while_the_secondary_or_the_primary_cannot_be_asked(self) -> None:
+        assert not (self.is_silent and self.model.depth(self.now).pending == 0)
+        if self.read_at is None or self.now - self.read_at > ZERO_HOLDS:
+            assert self.model.depth(self.now, troubled=True).pending != 0
+
+    @precondition(lambda self: self.read_at is not None)
+    @invariant()
+    def an_old_reading_is_no_depth(self) -> None:
+        assert self.read_at is not None
+        if self.now - self.read_at > HOLDS:
+            assert self.model.depth(self.now).pending is None
+
+
+TestNaivePair = NaivePair.TestCase
+
+
+class Bench:
+    """A model and its clock."""
+
+    def __init__(self, most: int = 100) -> None:
+        self.now = NOW
+        self.model = BacklogModel(most=most)
+
+    def diverted(self, entity: EntityPath, messages: int) -> None:
+        self.model.diverted(entity, messages, self.now)
+
+    def moved(self, entity: EntityPath, messages: int) -> None:
+        self.model.moved(entity, messages, self.now)
+
+    def read(self, pending: int | None, later: timedelta = LATER) -> Depth:
+        self.now += later
+        reading = DepthReading(began=self.now, ended=self.now, pending=pending)
+        self.model.read(reading, self.model.counted)
+        return self.depth()
+
+    def depth(self, **options: int) -> Depth:
+        return self.model.depth(self.now, **options)
+
+    def by_entity(self, most: int = ALL) -> dict[str, int] | None:
+        found = self.model.by_entity(most, self.depth())
+        return None if found is None else dict(found)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_before_the_first_reading_nothing_is_known(bench: Bench) -> None:
+    bench.diverted(ORDERS, 3)
+
+    assert bench.depth() == Depth(unknown=NOT_ASKED)
+    assert bench.by_entity() is None
+
+
+def test_the_depth_is_the_last_reading_with_what_was_diverted_and_moved_since(bench: Bench) -> None:
+    bench.diverted(ORDERS, 3)
+    bench.diverted(BILLS, 5)
+    read = bench.read(8)
+    bench.diverted(ORDERS, 4)
+    bench.moved(BILLS, 1)
+
+    assert (read.pending, read.counted) == (8, False)
+    assert bench.depth() == Depth(pending=11, as_of=bench.now, counted=True, unknown="")
+    assert bench.by_entity() == {"orders": 7, "Bills": 4}
+    assert bench.by_entity(1) == {"orders": 7}
+
+
+def test_messages_from_before_the_start_count_without_their_entities(bench: Bench) -> None:
+    bench.read(1000)
+    bench.diverted(ORDERS, 7)
+
+    assert bench.depth().pending == 1007
+    assert bench.by_entity() is None
+
+
+def test_while_others_change_the_backlog_the_reading_is_told_as_it_was(bench: Bench) -> None:
+    """A gateway diverts, and a syphon elsewhere moves each message at once."""
+    bench.read(0)
+    bench.diverted(ORDERS, 40)
+    assert bench.read(1).pending == 1
+    bench.diverted(ORDERS, 40)
+
+    assert (bench.depth().pending, bench.depth().counted) == (1, True)
+    assert bench.by_entity() is None
+
+
+def test_a_depth_that_others_leave_alone_again_is_counted_on(bench: Bench) -> None:
+    bench.read(0)
+    bench.read(500)  # of another gateway
+    bench.read(500)
+    bench.moved(ORDERS, 100)
+
+    assert bench.depth().pending == 400
+
+
+def test_more_moved_than_the_last_reading_had_is_unknown_and_never_0(bench: Bench) -> None:
+    bench.read(10)
+    bench.moved(ORDERS, 12)
+
+    assert bench.depth().pending is None
+    assert not bench.depth().is_empty
+    assert bench.read(0).is_empty
+
+
+def test_all_that_was_read_has_moved_but_only_the_secondary_says_empty(bench: Bench) -> None:
+    bench.read(10)
+    bench.moved(ORDERS, 10)
+
+    assert (bench.depth().pending, bench.depth().is_empty) == (0, False)
+
+
+def test_a_depth_that_is_told_late_does_not_matter_while_messages_move(bench: Bench) -> None:
+    bench.diverted(ORDERS, 100)
+    bench.read(100)
+    bench.moved(ORDERS, 40)
+    late = DepthReading(began=bench.now, ended=bench.now, pending=100, lag=timedelta(seconds=10))
+    bench.model.read(late, bench.model.counted)
+
+    assert bench.depth().pending == 60
+    assert bench.depth().counted
+
+
+def test_a_send_that_is_under_way_at_a_reading_is_no_sign_of_others(bench: Bench) -> None:
+    bench.read(0)
+    bench.diverted(ORDERS, 1)
+    bench.read(0, later=timedelta(milliseconds=10))
+
+    assert bench.by_entity() == {"orders": 1}
+    assert bench.read(1) == Depth(pending=1, as_of=bench.now, unknown="")
+
+
+def test_entities_are_known_again_when_the_backlog_has_been_empty(bench: Bench) -> None:
+    bench.moved(BILLS, 10)
+    bench.diverted(ORDERS, 15)
+    bench.read(5)
+    assert bench.by_entity() is None  # the sums agree, by chance
+    bench.moved(ORDERS, 5)
+    bench.read(0)
+    bench.diverted(ORDERS, 4)
+
+    assert bench.by_entity() == {"orders": 4}
+
+
+def test_with_too_many_entities_only_their_sum_is_known() -> None:
+    bench = Bench(most=2)
+    bench.read(0)
+    for number in range(3):
+        bench.diverted(EntityPath(f"tenant-{number}"), 1)
+
+    assert bench.depth().pending == 3
+    assert bench.by_entity() is None
+
+
+def test_a_secondary_that_does_not_answer_leaves_the_last_depth_for_a_while(bench: Bench) -> None:
+    bench.read(7)
+    bench.model.unanswered()
+    bench.now += HOLDS
+
+    assert bench.depth().pending == 7
+    bench.now += SECOND
+    assert bench.depth() == Depth(as_of=NOW + LATER, unknown=NO_ANSWER)
+
+
+def test_the_depth_falls_by_the_readings_whoever_moves_the_messages(bench: Bench) -> None:
+    bench.read(100)
+    assert bench.model.falls(bench.now) is None
+    bench.read(60)
+    assert (bench.model.falls(bench.now), bench.model.last_decrease) == (20.0, bench.now)
+    bench.read(60)
+    assert bench.model.falls(bench.now) is None
