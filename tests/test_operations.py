@@ -31,6 +31,7 @@ CODE_ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 def test_every_event_is_explained_with_its_level() -> None:
     logged = {name_of(kind): LEVEL_OF.get(kind, "info") for kind in EVENT_CLASSES}
     logged["backlog_ready"] = "info, warning"  # as many queues as wanted, or fewer
+    logged["entity_state_changed"] = "info, warning"  # a return to the primary, or another change
 
     assert dict(EVENT_ROW.findall(EVENTS)) == logged
 

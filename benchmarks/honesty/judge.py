@@ -9,6 +9,7 @@ until the cure, and green from `GREEN` after the cure on.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
@@ -28,13 +29,14 @@ class TrueCount:
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """The answers of a process at the date `end`, and the seconds until its next answer."""
+    """A status and metrics of a process, and the seconds since the answer before."""
 
     process: str
-    end: float
+    end: float  # the date at which the status was complete
     seconds: float
     status: Mapping[str, Any]  # `GET /status`
-    metrics: Mapping[str, float]  # by name
+    metrics: Mapping[str, float]  # by name, asked next
+    end_of_metrics: float
     history: float | None = None  # the newest depth that the page's chart has
     history_at: float | None = None  # its date
 
@@ -87,31 +89,33 @@ def seconds_of(lies: Sequence[Lie]) -> Counter[tuple[str, str]]:
 
 
 def _lies_in(story: Story, answer: Answer) -> Iterator[tuple[str, str]]:
-    backlog = answer.status["pair"]["backlog"]
-    as_of = answer.metrics.get("pairgate_backlog_time_seconds")
+    backlog, metrics = answer.status["pair"]["backlog"], answer.metrics
+    as_of = None if backlog["as_of"] is None else _date(backlog["as_of"])
+    told_at = metrics.get("pairgate_backlog_time_seconds")
     figures = {
-        "depth": (backlog["pending"], as_of),
-        "metric": (answer.metrics.get("pairgate_backlog_messages"), as_of),
-        "chart": (answer.history, answer.history_at),
+        "depth": (backlog["pending"], as_of, answer.end),
+        "metric": (metrics.get("pairgate_backlog_messages"), told_at, answer.end_of_metrics),
+        "chart": (answer.history, answer.history_at, answer.history_at),
     }
-    for signal, (told, since) in figures.items():
-        if told is not None and since is not None:
-            hull = story.between(min(since, answer.end), answer.end)
+    for signal, (told, since, end) in figures.items():
+        if told is not None and since is not None and end is not None:
+            hull = story.between(since, end)
             if hull is not None and not hull[0] <= told <= hull[1]:
-                yield signal, f"{told:g} since {answer.end - since:.1f} s, true: {hull}"
-    yield from _contradictions(answer, backlog)
+                yield signal, f"{told:g} since {end - since:.1f} s, true: {hull}"
+    yield from _contradictions(backlog)
     yield from _way_home(story, answer, as_of)
     yield from _verdict(story, answer)
 
 
-def _contradictions(answer: Answer, backlog: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _date(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _contradictions(backlog: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The status must agree with itself."""
     by_entity, pending = backlog["by_entity"], backlog["pending"]
     if by_entity is not None and sum(by_entity.values()) != pending:
         yield "by entity", f"{by_entity}, {pending} in all"
-    metric = answer.metrics.get("pairgate_backlog_messages")
-    if (metric is None) is not (pending is None):
-        yield "metric", f"{metric}, and the status {pending}"
 
 
 def _way_home(story: Story, answer: Answer, as_of: float | None) -> Iterator[tuple[str, str]]:

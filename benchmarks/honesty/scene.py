@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
@@ -91,16 +91,27 @@ class Watched:
     name: str
     port: int
 
-    def ask(self) -> tuple[dict[str, Any], dict[str, float], dict[str, Any], float]:
-        """Status, metrics and history, and the date at which the status was complete; blocks."""
+    def ask(self, last: float) -> Answer:
+        """Status, metrics and history; `last` is the date of the answer before. Blocks."""
         status, end = json.loads(self._get("/status")), time.time()
-        text = self._get("/metrics").decode()
+        text, end_of_metrics = self._get("/metrics").decode(), time.time()
         metrics = {
             sample.name: max(sample.value, 0.0)
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         }
-        return status, metrics, json.loads(self._get("/v1/history")), end
+        history = json.loads(self._get("/v1/history"))
+        dates = [datetime.fromisoformat(each).timestamp() for each in history["at"]]
+        return Answer(
+            process=self.name,
+            end=end,
+            seconds=end - last,
+            status=status,
+            metrics=metrics,
+            end_of_metrics=end_of_metrics,
+            history=history["pending"][-1] if dates else None,
+            history_at=dates[-1] if dates else None,
+        )
 
     def _get(self, path: str) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.2", self.port, timeout=20)
@@ -260,37 +271,13 @@ bind = "127.0.0.1:0"
         last = time.time()
         while True:
             try:
-                status, metrics, history, end = await trio.to_thread.run_sync(
-                    watched.ask, abandon_on_cancel=True
-                )
+                answer = await trio.to_thread.run_sync(watched.ask, last, abandon_on_cancel=True)
             except OSError as error:
                 self.failures.append(f"{watched.name}: {error}")
             else:
-                self._note(watched.name, status, metrics, history, end, end - last)
-                last = end
+                self.answers.append(answer)
+                last = answer.end
             await trio.sleep(1.0)
-
-    def _note(
-        self,
-        name: str,
-        status: dict[str, Any],
-        metrics: dict[str, float],
-        history: dict[str, Any],
-        *dates: float,
-    ) -> None:
-        end, seconds = dates
-        dated = [datetime.fromisoformat(each).timestamp() for each in history["at"]]
-        self.answers.append(
-            Answer(
-                process=name,
-                end=end,
-                seconds=seconds,
-                status=status,
-                metrics=metrics,
-                history=history["pending"][-1] if dated else None,
-                history_at=dated[-1] if dated else None,
-            )
-        )
 
     async def _keep_sending(self, machine: DemoMachine) -> None:
         async with client_of(machine.port, connections=200) as broker, trio.open_nursery() as tasks:

@@ -90,6 +90,7 @@ def screen(address: str, found: Status) -> Group:
         parts += _troubled(pair, found.at, told)
         parts.append(Facts(_pair(pair, found.at, told)))
     parts += _abilities(found.namespaces, found.at, told)
+    parts.append(Facts(_history(found)))
     for section, value in found.sections.items():
         parts += map(_line, section.lines(value))
     parts.append(Facts(map(_bill, found.namespaces)))
@@ -180,7 +181,8 @@ def _pair(pair: PairStatus, now: datetime, told: str) -> Iterator[Fact]:
     if pair.spool is not None:
         yield "spool", _spool(pair.spool)
         yield from _dead_letters("spool", pair.spool.dead_letters, told)
-    yield "queues", f"{backlog.usable} of {backlog.wanted} backlog queues are usable"
+    usable = "not known yet how many" if backlog.usable is None else str(backlog.usable)
+    yield "queues", f"{usable} of {backlog.wanted} backlog queues are usable"
     yield "syphon", _syphon(pair, now)
     if (syphons := syphons_text(pair, now)) != progress_of(pair, now).why:
         yield "syphons", syphons
@@ -197,6 +199,14 @@ def _pair(pair: PairStatus, now: datetime, told: str) -> Iterator[Fact]:
 def _dead_letters(place: str, dead: DeadLetters, told: str) -> Iterator[Fact]:
     if dead.messages and dead.text not in told:
         yield "", Text(f"dead letters of the {place}: {dead.text}", style="yellow")
+
+
+def _history(found: Status) -> Iterator[Fact]:
+    """The alarms of the last ten minutes that are over."""
+    for each in found.alarms:
+        if each.over:
+            ago = span((found.at - each.last).total_seconds())
+            yield "over", f"{each.event}, {ago} ago: {each.text}"
 
 
 def _spool(spool: SpoolStatus) -> str:
@@ -244,7 +254,7 @@ def _errors(namespace: NamespaceStatus, now: datetime, told: str) -> Iterator[Fa
     abilities: dict[tuple[str, str | None], list[str]] = {}
     failed: dict[tuple[str, str | None], AbilityStatus] = {}
     for name, each in namespace.abilities.items():
-        if each.state is AbilityState.YES or each.error is None or each.error in told:
+        if each.state is not AbilityState.NO or each.error is None or each.error in told:
             continue
         abilities.setdefault((each.error, each.remedy), []).append(name)
         failed[each.error, each.remedy] = each

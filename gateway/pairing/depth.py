@@ -112,8 +112,9 @@ class BacklogDepth:
         """
         with self._answered_within(seconds):
             async with self._asking:
-                now, busy = trio.current_time(), troubled or self.model.changes
-                pause = SOON if busy or self._last.pending else LATER
+                now = trio.current_time()
+                busy = troubled or self.model.changes or bool(self._last.pending)
+                pause = SOON if busy else LATER
                 changed = dead_lettered != self._dead_lettered
                 if changed or now >= self._asked + pause:
                     self._dead_lettered = dead_lettered

@@ -15,7 +15,7 @@ import trio
 from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import GatewayError
-from gateway.domain.events.gateway import StateNotSaved
+from gateway.domain.events.gateway import StateNotSaved, StateSaved
 from gateway.domain.identity import Identity, parse_identity
 from gateway.domain.operators.control import Override
 from gateway.durable import make_private_folder, refuse_foreign_link, sync_folder
@@ -80,6 +80,7 @@ class StateFile:
     _identity: Identity | None = attrs.field(default=None, init=False)  # in the file
     _is_held: bool = attrs.field(default=False, init=False)
     _ends: bool = attrs.field(default=False, init=False)  # no send begins any more
+    _has_failed: bool = attrs.field(default=False, init=False)  # the last save
     _writing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     def restore(self) -> None:
@@ -208,13 +209,19 @@ class StateFile:
         try:
             await trio.to_thread.run_sync(_write, self.path, build(state))
         except OSError as error:
-            self.observer.report(StateNotSaved(reason=self._problem(error)))
-            return False
+            return self._failed(self._problem(error))
         except RuntimeError as error:  # no thread can be started
-            self.observer.report(StateNotSaved(reason=f"{self.path}: {error}"))
-            return False
+            return self._failed(f"{self.path}: {error}")
         self._saved, self._identity = versions, state.primary
+        if self._has_failed:
+            self.observer.report(StateSaved(file=str(self.path)))
+        self._has_failed = False
         return True
+
+    def _failed(self, reason: str) -> bool:
+        self._has_failed = True
+        self.observer.report(StateNotSaved(reason=reason))
+        return False
 
     def _problem(self, error: OSError) -> str:
         elsewhere = error.filename is not None and str(error.filename) != str(self.path)

@@ -16,7 +16,7 @@ from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, locate, no_answer
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
-from gateway.domain.health.abilities import Abilities, Ability, AbilityStatus, remedy
+from gateway.domain.health.abilities import Abilities, Ability, AbilityState, AbilityStatus, remedy
 from gateway.domain.health.operation_times import RECEIVE, OperationTimes, name_of_all
 from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.message import AcceptedBy
@@ -30,6 +30,10 @@ OFTEN: Final = 1.0  # seconds between two records of the same success
 # evidence, and `LOOK_PAUSE` after the last test.
 LOOK_AFTER: Final = 30.0
 LOOK_PAUSE: Final = 60.0
+# While an ability fails, its return must show within seconds: the tests are then as frequent as
+# this, and as short, so that they don't hold up those who ask.
+LOOK_SOON: Final = 3.0
+SHORT_LOOK: Final = 1.0
 _SHOWN_BY: Final = {
     Operation.SEND: Ability.SEND,
     Operation.RECEIVE: Ability.RECEIVE,
@@ -159,8 +163,10 @@ class AbilityWatch:
         at most. `broker` is the watched broker.
         """
         now = trio.current_time()
-        if now < self._looked + LOOK_PAUSE:
+        fails = any(each.state is AbilityState.NO for each in self.tell().values())
+        if now < self._looked + (LOOK_SOON if fails else LOOK_PAUSE):
             return
+        seconds = min(seconds, SHORT_LOOK) if fails else seconds
         stale = [each for each in Ability if now - self._worked.get(each, -inf) > LOOK_AFTER]
         self._looked = now
         with trio.move_on_after(seconds):

@@ -224,6 +224,8 @@ def name_of(kind: type[Event]) -> str:
 def level_of(event: Event) -> str:
     if isinstance(event, events.BacklogReady):
         return "info" if event.usable >= event.wanted else "warning"
+    if isinstance(event, events.EntityStateChanged) and event.after == "primary":
+        return "info"  # a recovery
     return LEVEL_OF.get(type(event), "info")
 
 

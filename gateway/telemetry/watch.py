@@ -1,7 +1,7 @@
 """Counts events, for the status of the process, and the connections of clients by protocol."""
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,12 +15,13 @@ from gateway.domain.events.gateway import (
     Diverted,
     EntityStateChanged,
     Event,
+    StateSaved,
     SyphonBackedOff,
     Syphoned,
     SyphonFailed,
 )
 from gateway.domain.events.hedging import SentTwice
-from gateway.domain.events.outages import NamespaceBack, NamespaceLost
+from gateway.domain.events.outages import BacklogEmpty, NamespaceBack, NamespaceLost
 from gateway.domain.health.backlog_model import BacklogModel
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status.pair import RATE_SECONDS, StateChangeCount
@@ -52,6 +53,13 @@ LONGEST_TEXT: Final = 400  # has room for the remedy at the end of a reason
 MOST_DIVERTED: Final = 10_000  # entities whose diverted messages are counted by entity
 PRODUCERS, SYPHON = "producers", "syphon"  # who may have made a copy of a message
 _UNTOLD: Final = frozenset({"traceback"})  # fields for the log alone
+_MOVES_AGAIN: Final = ("backlog_orphaned", "syphon_stalled")
+# By an event: the alarms that it ends.
+_ENDS: Final[Mapping[type[Event], tuple[str, ...]]] = {
+    Syphoned: _MOVES_AGAIN,
+    BacklogEmpty: _MOVES_AGAIN,
+    StateSaved: ("state_not_saved",),
+}
 
 
 @attrs.define(eq=False)
@@ -116,6 +124,7 @@ class GatewayWatch:
         self._counts[type(event)] += 1
         self._count(event)
         self._count_copies(event)
+        self._end_alarms(event)
         level = level_of(event)
         if level == "error":
             self._note_alarm(event)
@@ -239,6 +248,12 @@ class GatewayWatch:
         horizon = self._clock().timestamp() - RATE_SECONDS
         while self._moves and self._moves[0][0] < horizon:
             self._moves.popleft()
+
+    def _end_alarms(self, event: Event) -> None:
+        """The event shows that what others told of is over."""
+        for name in _ENDS.get(type(event), ()):
+            if name in self._alarms:
+                self._alarms[name] = attrs.evolve(self._alarms[name], over=True)
 
     def _note_alarm(self, event: Event) -> None:
         name = name_of(type(event))

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from gateway.capabilities import send_accepted_by
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
-from gateway.domain.events.gateway import StateNotSaved
+from gateway.domain.events.gateway import StateNotSaved, StateSaved
 from gateway.domain.failover import State
 from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy
@@ -360,6 +360,7 @@ async def test_a_file_that_cant_be_written_is_tried_again_after_five_seconds(har
     assert len(disk.writes) == 2
     [told] = harness.events.of(StateNotSaved)
     assert told.reason == f"{path}: no space left on device"
+    assert [each.file for each in harness.events.of(StateSaved)] == [str(path)]
 
 
 @virtual_time

@@ -27,7 +27,7 @@ from gateway.offering import capabilities_of, offered, required
 from gateway.pairing.sending import send_in_time
 from gateway.ports import Broker, Receiver
 from gateway.store.local.memory import MemoryBroker
-from gateway.telemetry.abilities import AbilityWatch
+from gateway.telemetry.abilities import LOOK_SOON, SHORT_LOOK, AbilityWatch
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Hang, Operation, Refuse
 from tests.harness.remembering import RememberingBroker
@@ -200,6 +200,23 @@ async def test_a_look_at_what_hangs_takes_no_longer_than_it_may(
 
     assert trio.current_time() - began == pytest.approx(3.0)
     assert stand.states() == {"send": NO, "manage": NO, "reach": NO}
+
+
+async def test_a_failing_ability_is_looked_at_every_few_seconds_and_not_for_long(
+    stand: Stand, autojump_clock: MockClock
+) -> None:
+    stand.faulty.fault = lambda *_: Hang()
+    await stand.watch.look(stand.broker, ORDERS, 3.0)
+    await trio.sleep(LOOK_SOON)
+    began = trio.current_time()
+    await stand.watch.look(stand.broker, ORDERS, 3.0)
+    lasted = trio.current_time() - began
+    stand.faulty.fault = lambda *_: None
+    await trio.sleep(LOOK_SOON)
+    await stand.watch.look(stand.broker, ORDERS, 3.0)
+
+    assert lasted == pytest.approx(SHORT_LOOK)
+    assert stand.states() == {"send": YES, "manage": YES, "reach": YES}
 
 
 async def test_a_look_raises_nothing(stand: Stand, autojump_clock: MockClock) -> None:

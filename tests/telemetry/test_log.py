@@ -83,6 +83,15 @@ def test_the_level_can_be_changed_while_it_runs() -> None:
     assert len(lines) == 1
 
 
+@pytest.mark.parametrize(("after", "level"), [("primary", "info"), ("secondary", "warning")])
+def test_a_recovery_is_no_warning(after: str, level: str) -> None:
+    change = EntityStateChanged(
+        entity=EntityPath("orders"), before="half-open", after=after, reason="probes were answered"
+    )
+
+    assert level_of(change) == level
+
+
 def test_fewer_backlog_queues_than_wanted_are_a_warning() -> None:
     assert level_of(BacklogReady(wanted=10, usable=9, reason="")) == "warning"
     assert level_of(BacklogReady(wanted=10, usable=10, reason="")) == "info"

@@ -8,6 +8,7 @@ from gateway.domain.backlog import queue_name
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import (
+    BacklogOrphaned,
     BusyPause,
     ConnectionCrashed,
     DeadLettered,
@@ -15,6 +16,8 @@ from gateway.domain.events.gateway import (
     EntityStateChanged,
     Event,
     LeftUntouched,
+    StateNotSaved,
+    StateSaved,
     SyphonBackedOff,
     Syphoned,
     SyphonFailed,
@@ -262,3 +265,25 @@ async def test_only_so_many_entities_are_counted_apart(watch: GatewayWatch) -> N
 
     assert watch.diverted(EntityPath("q0")) == 1
     assert watch.diverted(EntityPath(f"q{MOST_DIVERTED}")) == 0
+
+
+@pytest.mark.parametrize(
+    ("alarm", "cure"),
+    [
+        (STALLED, moved(1)),
+        (BacklogOrphaned(pending=5, seconds=300.0), moved(1)),
+        (StateNotSaved(reason="the disk is full"), StateSaved(file="state.json")),
+    ],
+    ids=["stalled", "orphaned", "state"],
+)
+async def test_an_alarm_whose_cause_has_ended_is_history(
+    watch: GatewayWatch, alarm: Event, cure: Event
+) -> None:
+    watch.report(cure)
+    watch.report(alarm)
+    before = [each.over for each in watch.alarms()]
+    watch.report(cure)
+    after = [each.over for each in watch.alarms()]
+    watch.report(alarm)
+
+    assert (before, after, [each.over for each in watch.alarms()]) == ([False], [True], [False])

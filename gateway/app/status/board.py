@@ -3,6 +3,7 @@
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -21,6 +22,7 @@ from gateway.domain.failover import State
 from gateway.domain.health.abilities import Ability, AbilityState
 from gateway.domain.health.backlog_model import Depth
 from gateway.domain.health.depth_history import DepthSample, first_queues
+from gateway.domain.health.way_home import WayHome, progress_of
 from gateway.domain.operators.control import Override
 from gateway.domain.status.figures import merged
 from gateway.domain.status.pair import (
@@ -33,6 +35,7 @@ from gateway.domain.status.pair import (
     TroubledEntity,
 )
 from gateway.domain.status.process import (
+    Alarm,
     CommitStatus,
     ConnectionCount,
     LimitCount,
@@ -126,7 +129,7 @@ class StatusBoard:
             namespaces=tuple(self._namespaces()),
             pair=pair_status,
             events=watch.counts(),
-            alarms=tuple(watch.alarms()),
+            alarms=tuple(_with_ends(watch.alarms(), pair_status, self.runtime.now())),
             refused=tuple(self._refused()),
             limited=tuple(self._limited()),
             connections=tuple(self._connections()),
@@ -286,7 +289,10 @@ class StatusBoard:
             label=syphon.label,
             states=_counted(()),
             entities=(),
-            backlog=self._backlog(pairing, len(syphon.queues), reading, depth),
+            # A syphon that starts hasn't looked for its queues yet.
+            backlog=self._backlog(
+                pairing, None if syphon.stalled is None else len(syphon.queues), reading, depth
+            ),
             syphon=self._syphon((syphon,), runs=True, pauses=syphon.pauses.overrides.all()),
             sends=(),
             inflight=0,
@@ -311,7 +317,7 @@ class StatusBoard:
         return self.runtime.observer.backlog.depth(self.runtime.now(), held=held, troubled=troubled)
 
     def _backlog(
-        self, pairing: Pairing, usable: int, reading: Reading, depth: Depth
+        self, pairing: Pairing, usable: int | None, reading: Reading, depth: Depth
     ) -> BacklogStatus:
         model = self.runtime.observer.backlog
         return BacklogStatus(
@@ -403,6 +409,21 @@ def _roles(pairing: Pairing | None) -> Mapping[str, str]:
     if pairing is None:
         return {}
     return {pairing.primary: "primary", pairing.secondary: "secondary"}
+
+
+# By an alarm: the states of the way home in which it may still hold.
+_HOLDS_WHILE: Final = {
+    "backlog_orphaned": {WayHome.ABSENT, WayHome.UNKNOWN},
+    "syphon_stalled": {WayHome.STALLED, WayHome.UNKNOWN},
+}
+
+
+def _with_ends(alarms: Iterable[Alarm], pair: PairStatus | None, at: datetime) -> Iterator[Alarm]:
+    """The alarms; those whose end the way home shows are over."""
+    state = None if pair is None else progress_of(pair, at).state
+    for each in alarms:
+        holds = state is None or state in _HOLDS_WHILE.get(each.event, {state})
+        yield each if holds else attrs.evolve(each, over=True)
 
 
 def _held(syphon: Syphon) -> int:

@@ -236,6 +236,13 @@ class StateNotSaved(Event):
 
 
 @attrs.frozen(kw_only=True)
+class StateSaved(Event):
+    """The states of entities are in the file again, after `StateNotSaved`."""
+
+    file: str
+
+
+@attrs.frozen(kw_only=True)
 class MovedToPoison(Event):
     """A message was dequeued too often, and was moved to the poison queue."""
 

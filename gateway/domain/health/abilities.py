@@ -99,6 +99,8 @@ class Abilities:
 
     rights: Rights = Rights.SERVICE_BUS
     _known: Mapping[Ability, AbilityStatus] = attrs.field(factory=dict)
+    # Abilities that failed last because the namespace couldn't be reached, or didn't answer.
+    _silent: frozenset[Ability] = frozenset()
 
     def worked(self, ability: Ability, at: datetime) -> "Abilities":
         """Record a success of that ability."""
@@ -117,20 +119,28 @@ class Abilities:
         if isinstance(error, MESSAGE_FAULTS):
             return self  # perhaps the namespace was never asked
         if _is_silence(error):
+            silent = attrs.evolve(self, silent=self._silent | {ability})
             found = [self._failed(ability, ability, error, at)]
             if not (ability is Ability.MANAGE and self._data_passes(at)):
                 found.append(self._failed(Ability.REACH, ability, error, at))
-            return self._with(found)
+            return silent._with(found)
+        heard = attrs.evolve(self, silent=self._silent - {ability})
+        return heard._with(heard._answered(ability, error, at))
+
+    def _answered(
+        self, ability: Ability, error: BrokerError, at: datetime
+    ) -> list[tuple[Ability, AbilityStatus]]:
+        """The abilities as an error shows them that is no silence."""
         if error.counts_as_outage:  # an answer of the namespace, or a broken connection
             asked_for_more = ability is not Ability.REACH
-            return self._with([self._failed(ability, ability, error, at)] if asked_for_more else [])
+            return [self._failed(ability, ability, error, at)] if asked_for_more else []
         was_asked = not isinstance(error, CredentialRefused)  # else the provider refused
         answered = [self._succeeded(Ability.REACH, at)] if was_asked else []
         if isinstance(error, NotAuthorized) and ability is not Ability.REACH:
-            return self._with([*answered, self._failed(ability, ability, error, at)])
+            return [*answered, self._failed(ability, ability, error, at)]
         if ability is Ability.MANAGE and not isinstance(error, Busy):
-            return self._with([*answered, self._succeeded(ability, at)])
-        return self._with(answered)
+            return [*answered, self._succeeded(ability, at)]
+        return answered
 
     def tell(self, at: datetime) -> Mapping[str, AbilityStatus]:
         """All four abilities by their names, as of that date."""
@@ -148,10 +158,19 @@ class Abilities:
         if at - known.seen > FRESH:
             return attrs.evolve(known, state=AbilityState.UNKNOWN, since=known.seen)
         reach = self._of(Ability.REACH)
+        if known.state is AbilityState.NO and self._is_over(ability, known, reach):
+            return attrs.evolve(known, state=AbilityState.UNKNOWN, since=reach.since)
         lost = reach.since if reach.state is AbilityState.NO else None
         if lost is not None and known.state is AbilityState.YES and known.seen <= lost:
             return attrs.evolve(known, state=AbilityState.UNKNOWN, since=lost)
         return known
+
+    def _is_over(self, ability: Ability, known: AbilityStatus, reach: AbilityStatus) -> bool:
+        """True if a silence made it fail, and the namespace has answered since."""
+        if ability is Ability.REACH or ability not in self._silent or known.failed is None:
+            return False
+        answers = reach.since if reach.state is AbilityState.YES else None
+        return answers is not None and answers > known.failed
 
     def _of(self, ability: Ability) -> AbilityStatus:
         return self._known.get(ability) or AbilityStatus()

@@ -95,7 +95,7 @@ class BacklogStatus:
             "pairgate_backlog_queues_wanted", "Backlog queues that the configuration asks for."
         )
     )
-    usable: int = field(
+    usable: int | None = field(  # None: not known yet
         metadata=LEAST
         | gauge("pairgate_backlog_queues_usable", "Backlog queues that aren't backing off.")
     )

@@ -187,18 +187,19 @@ def _by_limit(status: "Status") -> Mapping[str, int]:
 
 @attrs.frozen(kw_only=True)
 class Alarm:
-    """A red state: an event of the level `error`, in the last ten minutes."""
+    """An event of the level `error`, in the last ten minutes: a red state, unless it is over."""
 
     event: str = field(metadata=label("event"))
     times: int = field(  # since the start
         metadata=gauge(
             "pairgate_alarm",
-            "1: the event was a red state in the last ten minutes.",
-            of=lambda _: 1,
+            "1: the event was a red state in the last ten minutes; 0: it is over.",
+            of=lambda alarm: not alarm.over,
         )
     )
     last: datetime
     text: str
+    over: bool = False  # the cause is known to have ended since
 
 
 def _alarms(

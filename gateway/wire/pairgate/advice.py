@@ -11,6 +11,7 @@ from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityState
 from gateway.domain.health.expiry import Expiry, Urgency
 from gateway.domain.health.heartbeats import SyphonsSeen
+from gateway.domain.health.way_home import WayHome, progress_of
 from gateway.domain.status.listening import Wake
 from gateway.domain.status.pair import Cause, PairStatus, SpoolStatus, Waiting
 from gateway.domain.status.process import NamespaceStatus, Status
@@ -49,6 +50,7 @@ def problems_of(status: Status) -> tuple[str, ...]:
         f"{each.event}, {span((at - each.last).total_seconds())} ago: {each.text};"
         f" {_ALARM_ADVICE.get(each.event, _USUAL_ADVICE)}"
         for each in status.alarms
+        if not each.over
     )
     namespaces = (text for each in status.namespaces for text in _namespace(each, at))
     ends = dict.fromkeys(text for each in status.expiries for text in expiry_problems(each))
@@ -152,16 +154,12 @@ def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]
             f" {each.entity} for {span(each.seconds)} ({each.text}); sends wait or fail: raise the"
             " limits of the primary, or set throttle_failover_after"
         )
-    if not pair.backlog.usable:
+    if pair.backlog.usable == 0:
         found.append(
             "no backlog queue can be used; check the secondary, or run `pairgate provision`"
         )
-    if not found and not lost and _is_left(pair, at):
-        found.append(
-            f"{pair.backlog.pending} messages wait on the backlog, the primary is healthy, and no"
-            f" syphon moves them{_seen(pair.backlog.syphons, at)}: start `pairgate syphon`, or set"
-            " enable_syphon = true"
-        )
+    if not found and not lost:
+        found += _left(pair, at)
     found += [f"pinned to the backlog: {each}; `pairgate failback`" for each in pair.pins]
     found += [f"the syphon is paused: {each}; `pairgate resume`" for each in pair.syphon.pauses]
     found += map(_waiting, pair.syphon.waiting)
@@ -180,14 +178,22 @@ def _spool_problems(spool: SpoolStatus) -> list[str]:
     return found
 
 
-def _is_left(pair: PairStatus, at: datetime) -> bool:
+def _left(pair: PairStatus, at: datetime) -> list[str]:
     """
-    True if messages wait and no syphon moves them. A syphon of this process that can't move them
-    reports that itself (`syphon_stalled`).
+    Messages wait, and no syphon moves them. A syphon of this process that can't move them reports
+    that itself (`syphon_stalled`), and so do the orders of operators that this process has.
     """
-    backlog = pair.backlog
-    elsewhere = backlog.consumers or backlog.falls(at) or backlog.syphons.moves
-    return bool(backlog.pending) and not pair.syphon.running and not elsewhere
+    way_home, backlog = progress_of(pair, at).state, pair.backlog
+    if not backlog.pending or pair.pins or pair.syphon.pauses:
+        return []
+    waits = f"{backlog.pending} messages wait on the backlog, the primary is healthy, and"
+    seen = _seen(backlog.syphons, at)
+    if way_home is WayHome.HELD_BACK:
+        return [f"{waits} the syphons are paused{seen}: `pairgate resume` at their processes"]
+    if way_home is WayHome.ABSENT:
+        start = "start `pairgate syphon`, or set enable_syphon = true"
+        return [f"{waits} no syphon moves them{seen}: {start}"]
+    return []
 
 
 def _seen(syphons: SyphonsSeen, at: datetime) -> str:

@@ -208,3 +208,22 @@ def test_a_caller_that_lacks_a_right_is_told_which(
     assert word in remedy(ability, error)
     assert permission in remedy(ability, error, Rights.RABBITMQ)
     assert allowed in remedy(ability, error, Rights.STORAGE)
+
+
+def test_a_failure_by_silence_is_over_as_soon_as_the_namespace_answers() -> None:
+    lost = Abilities().failed(MANAGE, Unreachable("refused"), at(0))
+    lost = lost.failed(SEND, Unreachable("refused"), at(1))
+    back = lost.worked(SEND, at(20))
+
+    assert states(lost, 19) == {"send": NO, "manage": NO, "reach": NO}
+    assert states(back, 20) == {"send": YES, "reach": YES}
+    # An answer that refuses isn't over because other requests are answered.
+    refused = lost.failed(MANAGE, NotAuthorized("401"), at(19)).worked(SEND, at(20))
+    assert states(refused, 20) == {"send": YES, "manage": NO, "reach": YES}
+
+
+def test_a_management_that_is_silent_alone_stays_failed() -> None:
+    passes = Abilities().worked(SEND, at(0)).failed(MANAGE, NoAnswer("late"), at(5))
+    passes = passes.worked(SEND, at(6))
+
+    assert states(passes, 6) == {"send": YES, "manage": NO, "reach": YES}

@@ -25,7 +25,7 @@ from gateway.wire.pairgate.advice import problems_of
 from tests.wire.pairgate.advice import ALIVE, NOW, seen
 
 
-def pair(usable: int = 9, **states: int) -> PairStatus:
+def pair(usable: int | None = 9, **states: int) -> PairStatus:
     return PairStatus(
         label="east",
         states={name.replace("_", "-"): count for name, count in states.items()},
@@ -122,8 +122,10 @@ def test_an_entity_that_the_primary_has_lost_is_named() -> None:
     assert found == ("missing or disabled on the primary: orders",)
 
 
-@pytest.mark.parametrize(("usable", "told"), [(0, ("no backlog queue can be used",)), (1, ())])
-def test_one_backlog_queue_is_enough(usable: int, told: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("usable", "told"), [(0, ("no backlog queue can be used",)), (1, ()), (None, ())]
+)
+def test_one_backlog_queue_is_enough(usable: int | None, told: tuple[str, ...]) -> None:
     assert problems(pair(usable)) == told
 
 
@@ -135,6 +137,12 @@ def test_an_alarm_is_a_problem_whatever_else_there_is() -> None:
         "entities that are secondary: 1",
         "syphon_stalled, 0:00:00 ago: pending 5",
     )
+
+
+def test_an_alarm_that_is_over_is_no_problem() -> None:
+    alarm = Alarm(event="syphon_stalled", times=2, last=NOW, text="pending 5", over=True)
+
+    assert problems(None, alarm) == ()
 
 
 def test_an_alarm_says_how_long_ago_it_was() -> None:
@@ -240,6 +248,7 @@ def test_messages_that_only_dead_or_paused_syphons_could_move_are_a_problem_with
 
     assert "(no syphon has been seen since 2026-01-01 11:00:00 UTC)" in dead
     assert paused.startswith("5 messages wait on the backlog")
+    assert "`pairgate resume` at their processes" in paused
 
 
 def test_the_syphons_of_all_processes_include_that_of_this_one() -> None:

@@ -21,7 +21,7 @@ export function showNamespaces(status) {
 function abilityOf(ability, at) {
   if (ability === undefined) return [UNKNOWN];
   const since = ability.since ? ` for ${span(between(ability.since, at))}` : "";
-  const why = ability.error && ability.state !== "yes" ? `${ability.error}; ${ability.remedy}` : "";
+  const why = ability.error && ability.state === "no" ? `${ability.error}; ${ability.remedy}` : "";
   return [state(ability.state, TONES[ability.state]), since, ...(why ? [element("span", { class: "why" }, why)] : [])];
 }
 
