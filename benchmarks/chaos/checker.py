@@ -50,7 +50,7 @@ CLASSES: Final = {
 }
 COUNTED: Final = (
     *("acked", "failed", "unknown", "duplicated", "allowed"),
-    *("redelivered", "recovered", "vanished", "expired", "dead_lettered"),
+    *("redelivered", "recovered", "vanished", "expired", "dead_lettered", "perished"),
 )
 
 

@@ -15,7 +15,7 @@ from benchmarks.chaos.scenario import ON_CLOCKS, ON_PROCESSES, Fault, Kind
 from benchmarks.chaos.servers import ClusterServer
 from benchmarks.chaos.topologies import MOST_IN_FLIGHT, Installation
 from benchmarks.traffic import OpenLoop
-from gateway.checker.history import BUSY, FaultBegan, FaultEnded, FaultTarget, Killed
+from gateway.checker.history import BUSY, FaultBegan, FaultEnded, FaultTarget, Killed, VolumeLost
 from gateway.checker.operations import Record
 from gateway.demo.machines import DemoMachine
 from tests.harness import amqp_faults
@@ -109,6 +109,11 @@ class Nemesis:
         factory=lambda: defaultdict(trio.Lock), init=False
     )
 
+    @property
+    def losses(self) -> list[Record]:
+        """The losses of the primary's volume."""
+        return [one for one in self.records if isinstance(one, VolumeLost)]
+
     async def run(self, began: float) -> None:
         """Return when all faults are over. `began`: when the load did."""
         async with trio.open_nursery() as nursery:
@@ -174,6 +179,8 @@ class Nemesis:
                 await self._mistake_key(end)
             case Kind.KILLED:
                 await self._kill(fault.target, end)
+            case Kind.EMPTIED:
+                await self._empty(fault.target, end)
             case Kind.NODE_KILLED | Kind.NODE_RESTARTED:
                 await self._end_node(fault, end)
             case Kind.NODE_CUT_OFF:
@@ -214,6 +221,20 @@ class Nemesis:
         await trio.sleep_until(end)
         for machine in machines:
             await machine.start(self.installation.fleet.nursery)
+
+    async def _empty(self, target: FaultTarget, end: float) -> None:
+        """A namespace comes back without its volume when half of the time is over."""
+        namespace = self.installation.namespace(target)
+        killed = trio.current_time()
+        in_flight = MOST_IN_FLIGHT + sum(loop.under_way for loop in self.loops)
+        self.records.append(Killed(at=killed, process=target.value, in_flight=in_flight))
+        await namespace.server.kill()
+        namespace.server.lose_volume()
+        await trio.sleep_until((killed + end) / 2)
+        self.records.append(VolumeLost(at=trio.current_time(), since=killed))
+        await namespace.server.start()
+        await trio.sleep_until(end)
+        await namespace.make_queues()
 
     async def _end_node(self, fault: Fault, end: float) -> None:
         target = fault.target

@@ -168,7 +168,7 @@ class _Run:
             hedge_after=recording.scenario.hedge_after,
         )
         mine, baseline = parted(found)
-        recording.of_baseline = [*recording.baseline.records, *baseline]
+        recording.of_baseline = [*recording.baseline.records, *baseline, *nemesis.losses]
         recording.histories = {
             name: whole(name, records)
             for name, records in {

@@ -58,6 +58,7 @@ class Kind(enum.Enum):
     NODE_RESTARTED = "node-restarted"  # the same by SIGTERM, as for an upgrade
     NODE_CUT_OFF = "node-cut-off"  # the others don't hear it, and it doesn't hear them
     FROZEN = "frozen"  # SIGSTOP, and SIGCONT in the end
+    EMPTIED = "emptied"  # SIGKILL, started again without its data, and its queues made in the end
     DISK_FULL = "disk-full"  # no file of the process may grow
     REFUSED = "refused"
     RESET_BEFORE = "reset-before"
@@ -89,8 +90,9 @@ class Kind(enum.Enum):
 
 HARMS_PROCESSES: Final = frozenset({Kind.KILLED, Kind.FROZEN, Kind.DISK_FULL, Kind.SLOW_SYNC})
 ON_NODES: Final = frozenset({Kind.NODE_KILLED, Kind.NODE_RESTARTED, Kind.NODE_CUT_OFF})
-ON_PROCESSES: Final = HARMS_PROCESSES | ON_NODES | {Kind.WRONG_KEY}
+ON_PROCESSES: Final = HARMS_PROCESSES | ON_NODES | {Kind.EMPTIED, Kind.WRONG_KEY}
 ON_CLOCKS: Final = frozenset({Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND})
+_COSTS_DATA: Final = HARMS_PROCESSES - {Kind.FROZEN}
 _IN_AMQP: Final = frozenset({Kind.BUSY_LINKS, Kind.DETACHED, Kind.DETACHED_LATE, Kind.NO_CREDIT})
 _IN_HTTP: Final = frozenset({Kind.BUSY, Kind.PROXY_PAGE, Kind.THROTTLED})
 _SPEAKS_HTTP: Final = frozenset({Topology.EMBEDDED, Topology.AZURITE})
@@ -130,6 +132,8 @@ class Fault:
             raise ValueError(f"target: {self.kind.value} hits the way to a namespace only")
         if self.kind is Kind.WRONG_KEY and self.target is not FaultTarget.SYPHON:
             raise ValueError("target: syphon expected for wrong-key")
+        if self.kind is Kind.EMPTIED and self.target is not FaultTarget.PRIMARY:
+            raise ValueError("target: primary expected for emptied: a secondary keeps its volume")
         if self.repeat > 1 and self.every <= self.lasts:
             raise ValueError("every: more than lasts expected, so that the target recovers")
         if (self.kind is Kind.LATE) != (self.late is not None):
@@ -265,8 +269,8 @@ class Scenario:
         is_cluster = bool(set(self.topologies) & {Topology.CLUSTER, Topology.CLUSTER_SECOND})
         if kind not in ON_PROCESSES | ON_CLOCKS and is_cluster:
             raise ValueError("topologies: no proxy stands before a cluster")
-        if kind in HARMS_PROCESSES and Topology.AZURITE in self.topologies:
-            raise ValueError("topologies: azurite keeps little when its process is harmed")
+        if kind in _COSTS_DATA and Topology.AZURITE in self.topologies:
+            raise ValueError(f"topologies: azurite keeps little when its process is {kind.value}")
 
     def quick(self) -> "Scenario":
         """The same in less time: one topology, one interval."""

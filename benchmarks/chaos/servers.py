@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Protocol
@@ -57,6 +58,10 @@ class Server(Protocol):
 
     async def kill(self) -> None: ...
 
+    def lose_volume(self) -> None:
+        """Delete all data of a server that was killed."""
+        ...
+
     async def start(self) -> None: ...
 
 
@@ -88,6 +93,10 @@ class EmbeddedServer:
 
     async def kill(self) -> None:
         await self.machine.kill()
+
+    def lose_volume(self) -> None:
+        for path in self.machine.folder.glob("broker.db*"):
+            path.unlink()
 
     async def start(self) -> None:
         await self.machine.start(self.nursery)
@@ -138,6 +147,18 @@ class _ForeignServer:
         await self.process.kill()
         self.running = False
 
+    def lose_volume(self) -> None:
+        for path in self._data.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path != self._file:
+                path.unlink()
+
+    @property
+    def _data(self) -> Path:
+        """The folder of all that it keeps."""
+        return self.process.folder
+
     async def start(self) -> None:
         await self.process.start()
         self.running = True
@@ -172,6 +193,10 @@ class RabbitServer(_ForeignServer):
 
     def __init__(self, process: ServerProcess) -> None:
         super().__init__(process, USER, keeps_completions=False)
+
+    @property
+    def _data(self) -> Path:
+        return self.process.folder / "mnesia"
 
     async def keep_queues(self) -> None:
         """As `rabbitmq.keep_queues`."""

@@ -120,6 +120,20 @@ class Namespace:
         """Past the proxy."""
         return self.server.client(self.port)
 
+    async def make_queues(self) -> None:
+        """Raises as `Broker.create_queue`."""
+        lock = timedelta(seconds=LOCK)
+        async with self.client() as broker:
+            for queue in self.queues:
+                properties = QueueProperties()
+                if backlog.is_backlog(queue):
+                    properties = backlog.QUEUE_PROPERTIES
+                if not isinstance(self.server, RabbitServer):
+                    properties = attrs.evolve(properties, lock_duration=lock)
+                await broker.create_queue(queue, properties)
+        if isinstance(self.server, RabbitServer):
+            await self.server.keep_queues()
+
 
 @attrs.define(eq=False)
 class KnownQueues:
@@ -223,18 +237,18 @@ async def open_installation(
     async with AsyncExitStack() as stack:
         for name, opener in zip(queues, SIDES[topology], strict=True):
             server, port = await opener(fleet, stack, name)
-            await _make(server, port, queues[name])
             proxy = None
             if scenario.proxied:
                 proxy = ChaosProxy("127.0.0.1", port, rng=random.Random(scenario.seed))
                 await fleet.nursery.start(proxy.serve)
             namespaces[name] = Namespace(name, server, port, queues[name], proxy)
+            await namespaces[name].make_queues()
         primary, secondary = namespaces.values()
         neighbour: Namespace | None = None
         if scenario.neighbour:
             server, port = await SIDES[topology][0](fleet, stack, "neighbour")
-            await _make(server, port, primary.queues)
             neighbour = Namespace("neighbour", server, port, primary.queues, None)
+            await neighbour.make_queues()
         installation = Installation(
             fleet, scenario, interval, primary, secondary, clocks, neighbour
         )
@@ -293,20 +307,6 @@ def envelope_keys(*keys: Path) -> str:
 def _made_key(path: Path, seed: int) -> Path:
     write_secret(path, random.Random(seed).randbytes(16).hex())
     return path
-
-
-async def _make(server: Server, port: int, queues: Sequence[EntityPath]) -> None:
-    lock = timedelta(seconds=LOCK)
-    async with server.client(port) as broker:
-        for queue in queues:
-            properties = QueueProperties()
-            if backlog.is_backlog(queue):
-                properties = backlog.QUEUE_PROPERTIES
-            if not isinstance(server, RabbitServer):
-                properties = attrs.evolve(properties, lock_duration=lock)
-            await broker.create_queue(queue, properties)
-    if isinstance(server, RabbitServer):
-        await server.keep_queues()
 
 
 def gateway_config(

@@ -296,6 +296,17 @@ class Killed(Record):
 
 
 @value(kw_only=True)
+class VolumeLost(Record):
+    """
+    The primary, which ended at `since`, starts without its data: what it had taken is its own loss.
+
+    It numbers copies from the begin again.
+    """
+
+    since: float
+
+
+@value(kw_only=True)
 class Healed(Record):
     """All faults are over; the backlog has `backlog` messages."""
 

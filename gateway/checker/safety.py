@@ -21,6 +21,7 @@ from gateway.checker.history import (
     Sampled,
     Settled,
     Swallowed,
+    VolumeLost,
     Way,
 )
 from gateway.checker.judgements import Decision, Invariant, decide
@@ -161,7 +162,11 @@ def _by_attempts(run: Run) -> Iterator[Problem]:
 
 
 def _by_faults(run: Run, over: Sequence[EntityStateMoved]) -> Iterator[Problem]:
-    """As seen from outside: an outage existed, and had lasted for the interval."""
+    """
+    As seen from outside: an outage existed, and had lasted for the interval. A known entity that
+    is missing when the primary comes back may be diverted at once.
+    """
+    emptied = [loss.at for loss in run.all(VolumeLost)]
     bounds = run.bounds
     felt = bounds.failover_interval + bounds.attempt_timeout + bounds.slack  # after its end
     for move in over:
@@ -172,6 +177,8 @@ def _by_faults(run: Run, over: Sequence[EntityStateMoved]) -> Iterator[Problem]:
         ]
         if not began:
             yield Invariant.S9, f"{move.entity} failed over at {move.at:.3f} without an outage"
+        elif any(min(began) <= at <= move.at for at in emptied):
+            continue
         elif move.at - min(began) < bounds.failover_interval - bounds.slack:
             after = move.at - min(began)
             yield Invariant.S10, f"{move.entity} failed over at {move.at:.3f}, after {after:.3f} s"

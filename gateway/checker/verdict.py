@@ -7,7 +7,7 @@ difference between "not sent" and "unknown" added.
 
 import enum
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -22,6 +22,7 @@ from gateway.checker.history import (
     FaultBegan,
     FaultEnded,
     Run,
+    VolumeLost,
 )
 from gateway.checker.operations import (
     Acked,
@@ -39,6 +40,7 @@ from gateway.checker.operations import (
     Unknown,
 )
 from gateway.checker.wall_clocks import WallClocks
+from gateway.domain.message import AcceptedBy
 
 EXPIRED: Final = "TTLExpiredException"  # Service Bus's dead-letter reason
 
@@ -96,8 +98,9 @@ class Verdict:
     The findings about a history. `undecided` is the reason if nothing can be decided.
 
     `counts` has acked, failed, unknown (messages by answer), duplicated (extra copies),
-    redelivered, recovered and vanished (of the unknown), expired, dead-lettered, and allowed (extra
-    copies that repeated sends and unknown outcomes explain, whether they arrived or not).
+    redelivered, recovered and vanished (of the unknown), expired, dead-lettered, perished (with the
+    primary's volume), and allowed (extra copies that repeated sends and unknown outcomes explain,
+    whether they arrived or not).
     """
 
     undecided: tuple[str, ...]
@@ -150,6 +153,8 @@ class _Fate:
     failed: int = 0
     unknown: int = 0
     uncertain: int = 0
+    accepted_by: set[AcceptedBy | None] = attrs.field(factory=set)
+    lost_before: float = -inf  # what the primary took until then, it lost with its volume
     delivered: list[Delivered] = attrs.field(factory=list)
     found: list[Found] = attrs.field(factory=list)
     dead_lettered: list[DeadLettered] = attrs.field(factory=list)
@@ -203,8 +208,13 @@ class _Fate:
         yield from self._badly_found()
 
     def _is_lost(self, audit_began: float) -> bool:
-        nowhere = not self.copies and not self.found
-        return self.outcome == "acked" and nowhere and not self._expired_by(audit_began)
+        nowhere = self.outcome == "acked" and not self.copies and not self.found
+        return nowhere and not self._expired_by(audit_began) and not self._perished()
+
+    def _perished(self) -> bool:
+        """True if only the primary accepted it, and before it lost its volume."""
+        by_primary = self.accepted_by == {AcceptedBy.PRIMARY}
+        return by_primary and all(sent.at <= self.lost_before for sent in self.invoked)
 
     def _badly_dead_lettered(self, rules: Rules, audit_began: float) -> Iterator[Finding]:
         for found in self._dead_letters():
@@ -289,6 +299,8 @@ class _Fate:
             counts["recovered" if self.copies else "vanished"] = 1
         if not self.copies and self.invoked and self._expired_by(audit_began):
             counts["expired"] = 1
+        if not self.copies and self._perished():
+            counts["perished"] = 1
         return counts
 
 
@@ -310,8 +322,12 @@ class _History:
     @classmethod
     def of(cls, records: Iterable[Record]) -> "_History":
         history = cls()
-        for record in records:
+        records = list(records)
+        losses = [record for record in records if isinstance(record, VolumeLost)]
+        for record in records if not losses else _by_volume(records, losses):
             history._add(record)
+        for fate in history.messages.values():
+            fate.lost_before = max((loss.since for loss in losses), default=-inf)
         return history
 
     def _add(self, record: Record) -> None:
@@ -352,7 +368,9 @@ class _History:
     def _add_answer(self, answer: Acked | Failed | Unknown) -> None:
         self.last_answer = max(self.last_answer, answer.at)
         fate = self._fate(answer.message_id)
-        fate.acked += isinstance(answer, Acked)
+        if isinstance(answer, Acked):
+            fate.acked += 1
+            fate.accepted_by.add(answer.accepted_by)
         fate.failed += isinstance(answer, Failed)
         fate.unknown += isinstance(answer, Unknown)
 
@@ -414,3 +432,13 @@ class _History:
 
     def _done(self, entity: str, copy: str) -> float:
         return self.completed.get((entity, copy), inf)
+
+
+def _by_volume(records: Iterable[Record], losses: Sequence[VolumeLost]) -> Iterator[Record]:
+    """The records, with copies whose names differ from one of the primary's volumes to the next."""
+    for record in records:
+        if isinstance(record, Delivered | Completed | Found):
+            volume = sum(loss.at <= record.at for loss in losses)
+            yield attrs.evolve(record, copy=f"{volume}/{record.copy}")
+        else:
+            yield record

@@ -21,7 +21,7 @@ lasts = 3.0
 """
 
 
-@pytest.mark.parametrize("kind", ["killed", "swallowed"])
+@pytest.mark.parametrize("kind", ["emptied", "swallowed"])
 def test_a_primary_in_trouble_loses_nothing(kind, tmp_path):
     scenario = tmp_path / "short.toml"
     scenario.write_text(SHORT.format(kind))

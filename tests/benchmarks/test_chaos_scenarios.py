@@ -97,6 +97,7 @@ def test_a_wrong_key_or_value_is_named(tmp_path, line, told):
         ('[[faults]]\nkind = "killed"\ntarget = "host"\nlasts = 1.0', "host"),
         ('[[faults]]\nkind = "late"\ntarget = "secondary"\nlasts = 1.0', "late"),
         ("late = [1.0, 2.0]", "late"),
+        ('[[faults]]\nkind = "emptied"\ntarget = "secondary"\nlasts = 1.0', "primary expected"),
         ('[[faults]]\nkind = "no-credit"\ntarget = "secondary"\nlasts = 1.0', "amqp only"),
     ],
 )

@@ -15,6 +15,7 @@ from gateway.checker.history import (
     Sampled,
     Settled,
     Swallowed,
+    VolumeLost,
     Way,
 )
 from gateway.checker.judgements import Validity
@@ -438,6 +439,11 @@ def test_a_fault_is_felt_for_an_interval_and_an_attempt_after_its_end(at, validi
 @pytest.mark.parametrize(("at", "validity"), [(59, HOLDS), (58.9, BROKEN)])
 def test_from_outside_too_an_entity_fails_over_after_its_interval(at, validity):
     assert times(*fault(50, 100), moved(at, P, B)) is validity
+
+
+@pytest.mark.parametrize(("at", "validity"), [(54, HOLDS), (45, BROKEN), (56, BROKEN)])
+def test_a_primary_that_comes_back_empty_is_left_before_the_interval_is_over(at, validity):
+    assert times(*fault(50, 100), VolumeLost(at=at, since=at), moved(55, P, B)) is validity
 
 
 def test_of_several_faults_the_first_counts():

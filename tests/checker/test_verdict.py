@@ -6,7 +6,7 @@ from math import inf
 import attrs
 import pytest
 
-from gateway.checker.history import Attempted, DeadLettered, End, Way
+from gateway.checker.history import Attempted, DeadLettered, End, VolumeLost, Way
 from gateway.checker.operations import (
     Acked,
     AuditBegan,
@@ -23,7 +23,7 @@ from gateway.checker.operations import (
     fingerprint,
 )
 from gateway.checker.verdict import EXPIRED, Rules, Violation, judge
-from gateway.domain.message import Message, symbol
+from gateway.domain.message import AcceptedBy, Message, symbol
 from gateway.store.engine import queue_content
 
 AUDIT = (AuditBegan(at=100, queues=frozenset({"orders"})), QueueRead(at=101, queue="orders"))
@@ -53,6 +53,10 @@ DEAD = Found(
 DEAD_EXPIRED = attrs.evolve(DEAD, reason=EXPIRED)
 GIVEN_UP = DeadLettered(at=51, process="syphon", message_id="1", began=50)
 ALIVE = attrs.evolve(DELIVERED, expires=50.0)
+BY_PRIMARY = attrs.evolve(ACKED, accepted_by=AcceptedBy.PRIMARY)
+BY_BACKLOG = attrs.evolve(ACKED, accepted_by=AcceptedBy.BACKLOG)
+LOST = VolumeLost(at=10, since=5)
+LATER = attrs.evolve(INVOKED, at=6)
 
 BAD = {
     "lost": ([INVOKED, ACKED], Violation.LOST),
@@ -60,6 +64,27 @@ BAD = {
     "lost, its life not yet over": (
         [attrs.evolve(INVOKED, expires=101), ACKED],
         Violation.LOST,
+    ),
+    "lost, sent to the primary after it had lost its volume": (
+        [LATER, attrs.evolve(BY_PRIMARY, at=11), LOST],
+        Violation.LOST,
+    ),
+    "lost, and the backlog had it before": ([INVOKED, BY_BACKLOG, LOST], Violation.LOST),
+    "lost, and nobody says where it was": ([INVOKED, ACKED, LOST], Violation.LOST),
+    "lost, its first send with the volume": (
+        [INVOKED, BY_PRIMARY, LOST, LATER, attrs.evolve(BY_PRIMARY, at=11)],
+        Violation.LOST,
+    ),
+    "resurrected in the new volume": (
+        [
+            INVOKED, BY_BACKLOG, LOST, attrs.evolve(DELIVERED, at=12),
+            attrs.evolve(COMPLETED, at=13), attrs.evolve(DELIVERED, at=14),
+        ],
+        Violation.RESURRECTED,
+    ),
+    "one copy in each volume": (
+        [INVOKED, BY_BACKLOG, DELIVERED, LOST, attrs.evolve(DELIVERED, at=12)],
+        Violation.DUPLICATED,
     ),
     "unexpected at the primary": ([DELIVERED], Violation.UNEXPECTED),
     "unexpected on the backlog": ([ON_BACKLOG], Violation.UNEXPECTED),
@@ -190,6 +215,21 @@ GOOD = {
         MORTAL, UNKNOWN, attrs.evolve(MORTAL, at=30, expires=80), ACKED,
         attrs.evolve(ALIVE, expires=80),
     ],
+    "lost with the primary's volume": [INVOKED, BY_PRIMARY, LOST],
+    "lost with the first of two volumes": [
+        INVOKED, BY_PRIMARY, LOST, VolumeLost(at=30, since=20),
+    ],
+    "a new volume counts copies from 1 again": [
+        INVOKED, BY_PRIMARY, DELIVERED, COMPLETED, LOST,
+        attrs.evolve(LATER, message_id="2"), attrs.evolve(BY_PRIMARY, at=11, message_id="2"),
+        attrs.evolve(DELIVERED, at=12, message_id="2"),
+    ],
+    "a redelivery before the volume is lost, and no copy": [
+        INVOKED, BY_PRIMARY, DELIVERED, attrs.evolve(DELIVERED, at=9), LOST,
+    ],
+    "delivered in the new volume, and found by the audit": [
+        LATER, BY_BACKLOG, LOST, attrs.evolve(DELIVERED, at=12), ON_PRIMARY,
+    ],
     "the same copy number in two entities": [
         INVOKED, ACKED, DELIVERED, attrs.evolve(INVOKED, message_id="2", entity="invoices"),
         attrs.evolve(DELIVERED, message_id="2", entity="invoices"),
@@ -295,6 +335,10 @@ def test_an_expired_message_is_counted_where_no_copy_arrived_and_a_dead_letter_t
 
     counts = +judge([*records, *AUDIT], RULES).counts
     assert counts == {"acked": 3, "expired": 2, "dead_lettered": 1}
+
+
+def test_a_message_that_perished_with_the_volume_is_counted():
+    assert +judge([INVOKED, BY_PRIMARY, LOST, *AUDIT]).counts == {"acked": 1, "perished": 1}
 
 
 def test_a_finding_says_where_and_how_often():
