@@ -1,10 +1,11 @@
 """
 A namespace in RabbitMQ, or a compatible broker, over AMQP 0-9-1.
 
-Uses two connections: one for sending, which the broker blocks when it runs out of memory or disk,
-and one for everything else; more if receivers need more channels than a connection may have. At run
-time no configure right is needed: sending needs write on `amq.default`; receiving needs read on the
-queue, and dead-lettering the same as sending.
+Uses three connections, each dialled on demand: one for sending, which the broker blocks when it
+runs out of memory or disk, one for requests, and one for receivers; more if those need more
+channels than a connection may have, or further channels while they hold messages. At run time no
+configure right is needed: sending needs write on `amq.default`; receiving needs read on the queue,
+and dead-lettering the same as sending.
 """
 
 import math
@@ -13,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Any, Final, Self
 from urllib.parse import unquote
@@ -181,16 +183,19 @@ class RabbitmqBroker:
     _connections: list[Reconnecting[RabbitmqConnection]] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
+        limit = UserLimit(Failures(backoff=_BACKOFF, rng=self._rng))
         self._sender = RabbitmqSender(
+            limit=limit,
             connections=self._reconnecting("sends"),
             clock=self._clock,
             rng=self._rng,
             has_other_hosts=len(self._places) > 1,
             max_lanes=self._max_lanes,
         )
-        limit = UserLimit(Failures(backoff=_BACKOFF, rng=self._rng))
+        names = chain(["requests"], repeat("receives"))
         self._channels = Channels(
-            lambda: LimitedConnection(connections=self._reconnecting("receives"), limit=limit)
+            lambda: LimitedConnection(connections=self._reconnecting(next(names)), limit=limit),
+            limit,
         )
         self._publishing = Publishing(sender=self._sender, channels=self._channels)
 

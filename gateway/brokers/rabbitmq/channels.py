@@ -1,20 +1,20 @@
 """
 The connections for everything but sending: channels for receivers, short requests, names of queues.
 
-Requests use the first connection. Receivers use it, too, but leave room for a request; the
-receivers for which it has no room have further connections. At a user's limit of channels, one
-channel serves all requests.
+Requests have a connection of their own, on which a channel is there before receivers can have all.
+At a user's limit of channels it serves all requests. Receivers share further connections, see
+`limited`.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, Protocol
 
 import attrs
 import trio
 from pamqp import base, commands
 
-from gateway.brokers.rabbitmq.limited import LimitedConnection
+from gateway.brokers.rabbitmq.limited import LimitedConnection, UserLimit
 from gateway.brokers.rabbitmq.names import candidates
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, OutcomeUnknown, Unavailable
@@ -22,10 +22,13 @@ from gateway.domain.message import Message
 from gateway.net.rabbitmq.channel import Channel
 from gateway.net.rabbitmq.connection import RabbitmqConnection
 from gateway.net.reconnecting import ANY_TIME
+from gateway.wire.rabbitmq.errors import is_user_limit
 from gateway.wire.rabbitmq.queues import DeclareQueue
 
 _MAX_NAMES: Final = 10_000  # remembered names
 _MAX_QUESTIONS: Final = 8  # concurrent requests, each with a channel; a broker may allow few
+_MOST_AHEAD: Final = 31  # channels for further receivers; a small limit is shared with senders
+_SPARE_WAIT: Final = 1.0  # seconds; a receiver needs no connection for requests
 _AGAIN: Final = 0.05  # seconds; the broker says when a closed channel is free, which wakes nobody
 
 
@@ -42,11 +45,16 @@ class DeadLetterWriter(Protocol):
 
 @attrs.define(eq=False)
 class Channels:
-    """Channels for receivers and requests. The broker never blocks these connections."""
+    """
+    Channels for receivers and requests. The broker never blocks these connections. Requests have a
+    connection of their own, as one on which receivers hold messages is asked for no channel.
+    """
 
     _another: Callable[[], LimitedConnection]  # each call makes one; it is dialled on demand
-    _connections: list[LimitedConnection] = attrs.field(init=False)
-    # For requests, on the first connection.
+    _limit: UserLimit
+    _asking: LimitedConnection = attrs.field(init=False)
+    _receiving: list[LimitedConnection] = attrs.field(factory=list, init=False)
+    # For requests.
     _spare: list[Channel] = attrs.field(factory=list, init=False)
     _in_use: int = attrs.field(default=0, init=False)
     _sparing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
@@ -56,38 +64,53 @@ class Channels:
     _names: dict[str, str] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._connections = [self._another()]
-
-    @property
-    def _first(self) -> LimitedConnection:
-        return self._connections[0]
+        self._asking = self._another()
 
     async def open(self) -> Channel:
         """
-        Open a channel for a receiver, on the first connection that has room.
+        Open a channel for a receiver, on the first connection that has room, unless one was opened
+        ahead.
 
         Raises:
             BrokerError: there is no connection, or the user can't have more channels now.
         """
-        if self._first.is_limited:
-            await self._spare_one()
+        await self._spare_one()
+        ahead = self._limit.ahead
+        while True:
+            while ahead:
+                channel = ahead.pop()
+                if not channel.is_over:
+                    return channel
+            more = 0 if self._limit.is_believed else sum(each.channels for each in self._receiving)
+            try:
+                channel, *others = await self._opened(1 + min(more, _MOST_AHEAD))
+            except Unavailable as error:
+                if not more or not is_user_limit(str(error)):
+                    raise
+                continue  # fewer
+            ahead += others
+            return channel
+
+    async def _opened(self, number: int) -> list[Channel]:
+        """Channels on the first connection that has room: several if it has none so far."""
         index = 0
         while True:
-            if index == len(self._connections):
-                self._connections.append(self._another())
-            channel = await self._connections[index].open(left=0 if index else 1)
-            if channel is not None:
-                return channel
+            if index == len(self._receiving):
+                self._receiving.append(self._another())
+            each = self._receiving[index]
+            channels = await each.open(1 if each.channels else number)
+            if channels:
+                return channels
             index += 1
 
     async def server(self) -> tuple[str, str]:
         """Product and version of the broker. Raises as `open`."""
-        opened = (await self._first.get()).opened
+        opened = (await self._asking.get()).opened
         return (opened.product, opened.version) if opened is not None else ("", "")
 
     async def cluster(self) -> str:
         """The name of the broker's cluster; empty if it has none. Raises as `open`."""
-        opened = (await self._first.get()).opened
+        opened = (await self._asking.get()).opened
         return opened.cluster if opened is not None else ""
 
     async def ask(self, method: base.Frame) -> base.Frame:
@@ -153,7 +176,7 @@ class Channels:
             return names[0]
         known = self._names.get(names[0])
         if known is None:
-            await self._first.get(since)
+            await self._asking.get(since)
             known = await self._find(names)
             if len(self._names) >= _MAX_NAMES:
                 self._names.clear()
@@ -178,7 +201,7 @@ class Channels:
     async def _channel(self) -> AsyncIterator[Channel]:
         """Lend a channel that no other request uses meanwhile."""
         async with self._turns:
-            connection, began = await self._first.get(), trio.current_time()
+            connection, began = await self._asking.get(), trio.current_time()
             with self._watched(connection, began):
                 channel = await self._lent()
                 self._in_use += 1
@@ -198,20 +221,20 @@ class Channels:
         while True:
             if self._has_spare():
                 return self._spare.pop()
-            is_last = self._first.is_limited and self._in_use
-            channel = None if is_last else await self._first.open()
-            if channel is not None:
-                return channel
+            is_last = self._limit.is_believed and self._in_use
+            channels = [] if is_last else await self._asking.open()
+            if channels:
+                return channels[0]
             with trio.move_on_after(_AGAIN):
                 await self._returned.park()
 
     async def _spare_one(self) -> None:
-        """Have a channel for requests, before receivers have all."""
+        """Have a channel for requests before receivers have all, unless that takes long."""
+        if self._has_spare() or self._in_use or self._sparing.locked():
+            return
         async with self._sparing:
-            if not self._has_spare() and not self._in_use:
-                channel = await self._first.open()
-                if channel is not None:
-                    self._spare.append(channel)
+            with trio.move_on_after(_SPARE_WAIT), suppress(BrokerError):
+                self._spare += await self._asking.open()
 
     def _has_spare(self) -> bool:
         self._spare = [each for each in self._spare if not each.is_over]
@@ -224,10 +247,12 @@ class Channels:
             yield
         except trio.Cancelled:
             if connection.trust.given_up(began, trio.current_time()):
-                self._first.replace(connection)
+                self._asking.replace(connection)
                 for channel in self._spare:
                     channel.close()
                 connection.replaced()
+                for each in self._receiving:
+                    each.leave()
             raise
         except BrokerError as error:
             if not error.counts_as_outage:

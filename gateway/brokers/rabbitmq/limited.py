@@ -2,10 +2,14 @@
 Connections with room for a limited number of channels.
 
 The broker allows `channel_max` channels on a connection, and a user may have a limit over all of
-its connections. At the user's limit, the broker ends the connection that asks, with all of its
-channels: what receivers hold there is delivered again. So that connection is never asked for more
-channels than it had then. While the limit is believed, each further channel has a connection of its
-own, where a refusal disturbs no other receiver.
+its connections, which no client can ask for. At the user's limit, the broker ends the connection
+that asks, with all of its channels: what receivers hold there is delivered again. So a connection
+is asked for channels only while no receiver holds a message on it, and receivers hand out none
+until the answer is there. A new connection opens some channels ahead, else each busy receiver would
+need a connection of its own.
+
+A connection that was refused is never asked for more channels than it had then. While the limit is
+believed, nothing is opened ahead, and each further channel has a connection of its own.
 """
 
 import math
@@ -28,9 +32,12 @@ _BELIEVED: Final = 60.0  # seconds after the last refusal; operators change limi
 
 @attrs.define(eq=False)
 class UserLimit:
-    """The evidence of a limit of the user's channels."""
+    """
+    The evidence of a limit of the user's channels. `ahead` has open channels that nobody uses yet.
+    """
 
     _refusals: Failures
+    ahead: list[Channel] = attrs.field(factory=list, init=False)
     _until: float = attrs.field(default=-math.inf, init=False)  # by Trio's clock
     _turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
@@ -54,9 +61,15 @@ class UserLimit:
             await self._refusals.begin(ANY_TIME)
             yield
 
-    def met(self, error: Unavailable) -> None:
-        """Note a refusal: there is a pause, longer each time."""
+    def believe(self) -> None:
+        """Note a refusal. Closes the channels that were opened ahead, so that others have them."""
         self._until = trio.current_time() + _BELIEVED
+        while self.ahead:
+            self.ahead.pop().close()
+
+    def met(self, error: Unavailable) -> None:
+        """Note the refusal of a single channel: there is a pause, longer each time."""
+        self.believe()
         self._refusals.add(error)
 
     def allowed(self) -> None:
@@ -82,6 +95,12 @@ class LimitedConnection:
         """As `UserLimit.is_believed`."""
         return self._limit.is_believed
 
+    @property
+    def channels(self) -> int:
+        """The channels in use."""
+        connection = self._connections.current
+        return 0 if connection is None or connection.is_over else connection.channels
+
     async def get(self, since: float = ANY_TIME) -> RabbitmqConnection:
         """As `Reconnecting.get`."""
         return await self._connections.get(since)
@@ -90,36 +109,51 @@ class LimitedConnection:
         """As `Reconnecting.replace`."""
         self._connections.replace(connection)
 
-    async def open(self, *, left: int = 0) -> Channel | None:
+    def leave(self) -> None:
+        """Dial again for the next channel; those that are open stay where they are."""
+        connection = self._connections.current
+        if connection is not None:
+            self._connections.replace(connection)
+            connection.replaced()
+
+    async def open(self, number: int = 1) -> list[Channel]:
         """
-        Open a channel; return None if the connection would have room for fewer than `left` then.
+        Open up to so many channels; none if the connection has no room, or a receiver holds a
+        message there.
 
         Raises:
             BrokerError: as `get`.
             Unavailable: the user has as many channels as it may.
         """
         connection = await self._connections.get()
-        if not self._has_room(connection, left):
-            return None
+        if not self._room(connection):
+            return []
         async with self._limit.asking():
-            if not self._has_room(connection, left):
-                return None
+            asked = min(number, self._room(connection))
+            if not asked:
+                return []
             used = connection.channels
             try:
-                channel = await connection.open_channel()
+                channels = await connection.open_channels(asked)
             except Unavailable as error:
-                self._note_end(connection, used, error)
+                self._note_end(connection, used, asked, error)
                 raise
             self._limit.allowed()
-            return channel
+            return channels
 
-    def _has_room(self, connection: RabbitmqConnection, left: int) -> bool:
-        return connection.channels + left < min(self._most, connection.max_channels)
+    def _room(self, connection: RabbitmqConnection) -> int:
+        most = 0 if connection.holds else min(self._most, connection.max_channels)
+        return max(0, most - connection.channels)
 
-    def _note_end(self, connection: RabbitmqConnection, used: int, error: Unavailable) -> None:
+    def _note_end(
+        self, connection: RabbitmqConnection, used: int, asked: int, error: Unavailable
+    ) -> None:
         # Of several requests, the first that failed had the room that there was.
         if is_user_limit(str(error)) and self._ended is not connection:
             self._ended = connection
-            self._limit.met(error)
+            if asked == 1:
+                self._limit.met(error)
+            else:
+                self._limit.believe()
             if used:
                 self._most = min(self._most, used)

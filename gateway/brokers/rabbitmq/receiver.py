@@ -161,6 +161,10 @@ class RabbitmqReceiver:
             await trio.lowlevel.checkpoint()
             if not self._buffer:
                 await wait(limit)
+            while self._buffer and self._buffer[0].channel.is_at_risk:
+                await self._buffer[0].channel.wait_until_safe()
+                if not self._buffer:  # the channel has ended
+                    await wait(limit)
         finally:
             self._waiting -= 1
             self._gives_back_at = trio.current_time() + (self._work if self._buffer else _LINGER)
@@ -409,6 +413,7 @@ class RabbitmqReceiver:
         channel = await self._keeper.open(self._entity, self._channels)
         channel.on_unasked = self._on_unasked
         channel.on_end = lambda error: self._on_end(channel, error)
+        channel.holds = lambda: self._deliveries.are_open
         self._channel = channel
         return channel
 

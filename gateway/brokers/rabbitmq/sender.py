@@ -19,6 +19,7 @@ import attrs
 import trio
 from pamqp import commands
 
+from gateway.brokers.rabbitmq.limited import UserLimit
 from gateway.changes import QueueTurn
 from gateway.domain.errors import (
     BrokerError,
@@ -247,6 +248,7 @@ class RabbitmqSender:
     _connections: Reconnecting[RabbitmqConnection]
     _clock: WallClock
     _rng: random.Random
+    _limit: UserLimit
     _has_other_hosts: bool = False
     _max_lanes: int = MAX_LANES
     _lanes: dict[str, _Lane] = attrs.field(factory=dict, init=False)  # the last used lane is last
@@ -443,6 +445,7 @@ class RabbitmqSender:
             if is_user_limit(str(error)):
                 self._user_lanes = max(1, used)
                 self._believed = trio.current_time() + _LIMITED
+                self._limit.believe()
             raise
         finally:
             self._holding = False

@@ -62,6 +62,7 @@ class UnsettledDeliveries:
     )
     # The pending answer, shared by all frames that are written before its request.
     _flushing: PendingAnswer | None = attrs.field(default=None, init=False)
+    _flushes: int = attrs.field(default=0, init=False)  # calls that wait for an answer
 
     @property
     def next_end(self) -> float:
@@ -72,6 +73,11 @@ class UnsettledDeliveries:
     def unsettled(self) -> int:
         """The number of deliveries that the broker counts as unacknowledged rather than ready."""
         return len(self._unsettled)
+
+    @property
+    def are_open(self) -> bool:
+        """True if the end of the channel would cost a lock, or leave a settlement in doubt."""
+        return bool(self._unsettled or self._flushes)
 
     @property
     def tags(self) -> set[str]:
@@ -219,6 +225,15 @@ class UnsettledDeliveries:
         Raises:
             OutcomeUnknown: the channel was closed before the answer.
         """
+        self._flushes += 1
+        try:
+            await self._flush(channel)
+        finally:
+            self._flushes -= 1
+        for delivery in settled:
+            self._written.pop(_key(delivery), None)
+
+    async def _flush(self, channel: Channel) -> None:
         if self._flushing is None:
             self._flushing = flushing = PendingAnswer()
             try:
@@ -233,8 +248,6 @@ class UnsettledDeliveries:
             await flushing.wait()
         except BrokerError as error:
             raise OutcomeUnknown(f"the channel was closed: {error}") from error
-        for delivery in settled:
-            self._written.pop(_key(delivery), None)
 
     def _settled(self, held: Held) -> None:
         held.consumer.unsettled -= 1

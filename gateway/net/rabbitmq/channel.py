@@ -31,6 +31,11 @@ _ANSWERS = (
 class ConnectionLine(Protocol):
     """The operations of the connection that a channel needs."""
 
+    @property
+    def asks_for_channels(self) -> bool: ...
+
+    async def wait_for_channels(self) -> None: ...
+
     def write(self, channel: int, *methods: base.Frame) -> None: ...
 
     def forget(self, number: int) -> None: ...
@@ -68,7 +73,7 @@ class Channel:
     """
     Lives until one side closes it, or the broker gives an answer that no pending request has.
     `on_unasked` and `on_end` are called in the reader's task, and
-    must neither wait nor raise.
+    must neither wait nor raise. `holds` says if the end of the channel would cost its user a lock.
 
     `closed_by` is the broker's code and text if the broker closed this channel only.
     """
@@ -77,6 +82,7 @@ class Channel:
     _line: ConnectionLine
     on_unasked: Callable[[Unasked], None] = attrs.field(default=lambda _: None)
     on_end: Callable[[BrokerError], None] = attrs.field(default=lambda _: None)
+    holds: Callable[[], bool] = attrs.field(default=lambda: False)
     closed_by: tuple[int, str] | None = attrs.field(default=None, init=False)
     error: BrokerError | None = attrs.field(default=None, init=False)
     _awaited: deque[tuple[PendingAnswer, base.Frame]] = attrs.field(factory=deque, init=False)
@@ -84,6 +90,16 @@ class Channel:
     @property
     def is_over(self) -> bool:
         return self.error is not None
+
+    @property
+    def is_at_risk(self) -> bool:
+        """True while its connection asks for a channel: a refusal ends all that it has."""
+        return self.error is None and self._line.asks_for_channels
+
+    async def wait_until_safe(self) -> None:
+        """Return when the channel isn't at risk."""
+        while self.is_at_risk:
+            await self._line.wait_for_channels()
 
     def ask(self, *methods: base.Frame) -> list[PendingAnswer]:
         """Write requests; answers of one kind arrive in the order of their requests."""

@@ -90,6 +90,8 @@ class RabbitmqConnection:
         self._outbox: list[bytes] = []
         self._wake = trio.lowlevel.ParkingLot()  # the writer waits here
         self._room = trio.lowlevel.ParkingLot()
+        self._asking = 0  # callers that wait for new channels
+        self._asked = trio.lowlevel.ParkingLot()
         self._heard = self._sent = 0.0
         self._scope = trio.CancelScope()
 
@@ -108,6 +110,16 @@ class RabbitmqConnection:
     def channels(self) -> int:
         """The channels in use, with those that the broker hasn't confirmed as closed yet."""
         return len(self._channels)
+
+    @property
+    def holds(self) -> bool:
+        """True if the end of the connection would cost the user of a channel a lock."""
+        return any(each.holds() for each in self._channels.values() if not each.is_over)
+
+    @property
+    def asks_for_channels(self) -> bool:
+        """True if the broker hasn't answered yet if there may be further channels."""
+        return bool(self._asking)
 
     @property
     def max_channels(self) -> int:
@@ -136,22 +148,40 @@ class RabbitmqConnection:
             raise self.error
 
     async def open_channel(self) -> Channel:
+        """As `open_channels`, for one."""
+        [channel] = await self.open_channels(1)
+        return channel
+
+    async def open_channels(self, number: int) -> list[Channel]:
         """
-        Open a channel.
+        Open so many channels at once, or none.
 
         Raises:
             Unavailable: all channels that the broker allows are in use, or the connection ended.
         """
         if self.error is not None:
             raise Unavailable(str(self.error))
-        channel = Channel(self._free_number(), self)
-        self._channels[channel.number] = channel
+        opened: list[Channel] = []
+        self._asking += 1
         try:
-            await channel.call(commands.Channel.Open())
+            for _ in range(number):
+                opened.append(Channel(self._free_number(), self))
+                self._channels[opened[-1].number] = opened[-1]
+            for answer in [each.ask(commands.Channel.Open())[0] for each in opened]:
+                await answer.wait()
         except BaseException:
-            channel.close()
+            for each in opened:
+                each.close()
             raise
-        return channel
+        finally:
+            self._asking -= 1
+            self._asked.unpark_all()
+        return opened
+
+    async def wait_for_channels(self) -> None:
+        """Return when it doesn't ask for channels."""
+        while self.asks_for_channels:
+            await self._asked.park()
 
     @property
     def has_room(self) -> bool:

@@ -44,12 +44,14 @@ class Node:
     prefetch: dict[str, int] = attrs.field(factory=dict)
     returned: int = 0
     most: int = 0  # unsettled at the same time
+    answered: trio.Event = attrs.field(factory=trio.Event)  # the connection asks for no channel
     _tag: int = 0
     _asked: int = 0
     _turns: Iterator[int] = attrs.field(factory=itertools.count)
 
     def __attrs_post_init__(self) -> None:
         self.channel = Channel(1, self)
+        self.answered.set()
 
     async def open(self) -> Channel:
         await trio.lowlevel.checkpoint()
@@ -64,6 +66,13 @@ class Node:
 
     def forget(self, _: Any) -> None:
         pass
+
+    @property
+    def asks_for_channels(self) -> bool:
+        return not self.answered.is_set()
+
+    async def wait_for_channels(self) -> None:
+        await self.answered.wait()
 
     def write(self, _: int, *methods: base.Frame) -> None:
         if not self.delay:
@@ -353,3 +362,17 @@ async def test_messages_for_a_receive_that_ended_early_are_given_back_if_none_fo
         await trio.sleep(LINGER_IF_CUT + 10 * node.delay)
 
         assert (held, len(node.unsettled), node.prefetch) == (1, 0, {})
+
+
+async def test_no_message_is_handed_out_while_its_connection_asks_for_a_channel(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    node.answered = trio.Event()
+    async with receiving(node) as receiver:
+        with trio.move_on_after(1) as refused:
+            await receiver.receive(1)
+        assert refused.cancelled_caught
+        assert node.channel.holds()  # what arrived isn't with a client yet
+
+        node.answered.set()
+        assert len(await receiver.receive(1)) == 1

@@ -31,6 +31,13 @@ class Line:
     def forget(self, number: int) -> None:
         pass
 
+    @property
+    def asks_for_channels(self) -> bool:
+        return False
+
+    async def wait_for_channels(self) -> None:
+        pass
+
     def settled(self) -> list[tuple[str, int | None, bool]]:
         return [
             (type(each).__name__, each.delivery_tag, each.multiple)

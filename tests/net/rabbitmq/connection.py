@@ -7,6 +7,7 @@ import trio
 from pamqp import base, commands
 from trio.testing import memory_stream_pair
 
+from gateway.brokers.rabbitmq.limited import UserLimit
 from gateway.brokers.rabbitmq.sender import RabbitmqSender
 from gateway.domain.backoff import Backoff
 from gateway.net.dialing import ServerAddress
@@ -92,4 +93,10 @@ def reconnecting(connection: RabbitmqConnection) -> Reconnecting[RabbitmqConnect
 
 def sender_on(connection: RabbitmqConnection) -> RabbitmqSender:
     connections = reconnecting(connection)
-    return RabbitmqSender(connections=connections, clock=VirtualClock(), rng=random.Random(0))
+    return RabbitmqSender(
+        connections=connections, clock=VirtualClock(), rng=random.Random(0), limit=user_limit()
+    )
+
+
+def user_limit() -> UserLimit:
+    return UserLimit(Failures(backoff=Backoff(), rng=random.Random(0)))

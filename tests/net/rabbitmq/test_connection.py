@@ -9,7 +9,7 @@ from pamqp import base, commands
 from trio.testing import MockClock, lockstep_stream_pair
 
 from gateway.brokers.rabbitmq.channels import Channels
-from gateway.brokers.rabbitmq.limited import LimitedConnection, UserLimit
+from gateway.brokers.rabbitmq.limited import LimitedConnection
 from gateway.brokers.rabbitmq.sender import RabbitmqSender
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import (
@@ -25,7 +25,7 @@ from gateway.domain.message import Message
 from gateway.net.rabbitmq.connection import RabbitmqConnection
 from gateway.net.reconnecting import Failures, Reconnecting
 from gateway.wire.rabbitmq.properties import prepare
-from tests.net.rabbitmq.connection import Peer, reconnecting, sender_on
+from tests.net.rabbitmq.connection import Peer, reconnecting, sender_on, user_limit
 
 
 @pytest.fixture
@@ -34,8 +34,7 @@ def autojump_clock() -> MockClock:
 
 
 def limited(connection: RabbitmqConnection) -> LimitedConnection:
-    limit = UserLimit(Failures(backoff=Backoff(), rng=random.Random(0)))
-    return LimitedConnection(connections=reconnecting(connection), limit=limit)
+    return LimitedConnection(connections=reconnecting(connection), limit=user_limit())
 
 
 async def outcome_of(sender: RabbitmqSender, results: dict[str, BrokerError], name: str) -> None:
@@ -225,7 +224,7 @@ async def test_a_change_without_its_own_answer_may_have_been_made(
     async with trio.open_nursery() as nursery:
         peer = Peer()
         connection = await peer.open(nursery)
-        channels = Channels(lambda: limited(connection))
+        channels = Channels(lambda: limited(connection), user_limit())
 
         async def answer() -> None:
             await peer.read_until(commands.Channel.Open)
@@ -240,6 +239,55 @@ async def test_a_change_without_its_own_answer_may_have_been_made(
         with pytest.raises(error) as raised:
             await channels.change(commands.Queue.Declare(queue="a", durable=True))
         assert type(raised.value) is error
+        nursery.cancel_scope.cancel()
+
+
+async def allow_channels(peer: Peer) -> None:
+    """Let the peer's broker open all channels that it is asked for, up to ten."""
+    await peer.read_until(commands.Channel.Open)
+    for number in range(1, 11):
+        await peer.say(number, commands.Channel.OpenOk())
+
+
+async def test_a_connection_on_which_messages_are_held_is_asked_for_no_channel(
+    autojump_clock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        peers = [Peer(), Peer(), Peer()]
+        first, second, third = [await peer.open(nursery) for peer in peers]
+        made = iter([first, second, third])
+        channels = Channels(lambda: limited(next(made)), user_limit())
+        for peer in peers:
+            nursery.start_soon(allow_channels, peer)
+        held = await channels.open()
+        held.holds = lambda: True
+        other = await channels.open()
+        other.holds = lambda: True
+        await channels.open()
+
+        assert (first.channels, second.channels, third.channels) == (1, 1, 2)
+        held.holds = lambda: False
+        nursery.start_soon(peers[1].say, 2, commands.Channel.OpenOk())
+        await channels.open()
+        assert second.channels == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_channels_that_nobody_uses_are_closed_at_a_users_limit(autojump_clock) -> None:
+    async with trio.open_nursery() as nursery:
+        peers = [Peer(), Peer(), Peer()]
+        made = iter([await peer.open(nursery) for peer in peers])
+        limit = user_limit()
+        channels = Channels(lambda: limited(next(made)), limit)
+        for peer in peers:
+            nursery.start_soon(allow_channels, peer)
+        for _ in range(2):
+            (await channels.open()).holds = lambda: True
+        [ahead] = limit.ahead
+        limit.believe()
+
+        assert ahead.is_over
+        assert limit.ahead == []
         nursery.cancel_scope.cancel()
 
 
