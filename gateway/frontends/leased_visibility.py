@@ -124,7 +124,8 @@ class LeasedVisibility:
         self, entity: EntityPath, limit: int, terms_of: TermsOf
     ) -> Sequence[TakenMessage]:
         """
-        As `Visibility.take`. On an empty queue it returns after a second.
+        As `Visibility.take`. On an empty queue it returns after a second, unless the namespace
+        tells that there is nothing.
 
         The queue's metadata is read again after `_REMEMBERED` seconds.
         """
@@ -148,7 +149,7 @@ class LeasedVisibility:
 
     async def _looked(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         with trio.move_on_after(LOOK):
-            return await self._leases.receive(entity, limit)
+            return await self._leases.look(entity, limit)
         return ()  # noqa: ASYNC910 it has waited
 
     async def _told(self, entity: EntityPath) -> str | None:

@@ -157,6 +157,22 @@ class Leases:
         find = _in_place if any_token else _never
         return await self._take(entity, limit, lambda receiver: receiver.receive(limit), find)
 
+    async def look(
+        self, entity: EntityPath, limit: int, *, any_token: bool = False
+    ) -> Sequence[Delivery]:
+        """
+        As `receive`, but return what is available now, also nothing. Only a namespace that doesn't
+        tell that it has no messages is waited for.
+        """
+
+        async def take(receiver: Receiver) -> Sequence[Delivery]:
+            knows = offered(receiver, ReceivesAvailable)
+            if knows is None:
+                return await receiver.receive(limit)
+            return await knows.receive_available(limit)
+
+        return await self._take(entity, limit, take, _in_place if any_token else _never)
+
     async def receive_available(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """
         As `ReceivesAvailable.receive_available`, each delivery locked and leased.

@@ -17,5 +17,5 @@ class RestOptions:
     send_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     answer_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     longest_wait: float = attrs.field(default=240.0, validator=validators.gt(0.0))
-    # The time that a receive waits if the client asked not to wait.
+    # The longest time until the answer of a receive whose client asked not to wait.
     shortest_wait: float = attrs.field(default=0.5, validator=validators.gt(0.0))

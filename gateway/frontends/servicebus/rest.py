@@ -305,10 +305,9 @@ class ServiceBusRestFrontend:
         deliveries: Sequence[Delivery] = ()
         deletes = operation.mode is ReceiveMode.RECEIVE_AND_DELETE
         wait = max(operation.timeout, self.options.shortest_wait)
+        take = self.leases.receive if operation.timeout else self.leases.look
         with trio.move_on_after(min(wait, self.options.longest_wait)):
-            deliveries = await self.leases.receive(
-                operation.entity, operation.most, any_token=not deletes
-            )
+            deliveries = await take(operation.entity, operation.most, any_token=not deletes)
         if deletes:
             deliveries = await self._take_away(operation.entity, deliveries)
         return rest.Delivered(deliveries=tuple(deliveries))

@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import ReceivesAvailable
 from gateway.domain import backlog
 from gateway.domain.copies import Copies, CopyState
 from gateway.domain.entity import EntityPath
@@ -30,6 +31,7 @@ from gateway.domain.message import ReceiveMode
 from gateway.domain.status.pair import Cause, Waiting
 from gateway.extensions.listing import parts
 from gateway.moments import Moments
+from gateway.offering import offered
 from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.options import SyphonOptions
 from gateway.pairing.states import EntityStates
@@ -287,7 +289,8 @@ class Syphon:
             with trio.move_on_after(LOOK):
                 async with self.source.open_receiver(queue, ReceiveMode.PEEK_LOCK) as receiver:
                     opened = True
-                    await receiver.receive(1)
+                    knows = offered(receiver, ReceivesAvailable)
+                    await (receiver.receive if knows is None else knows.receive_available)(1)
         except EntityNotFound:
             return False
         except SessionRequired:
