@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from benchmarks.chaos.scenario import ON_CLOCKS, ON_PROCESSES, Fault, Kind
-from benchmarks.chaos.servers import ClusterServer
+from benchmarks.chaos.servers import ClusterServer, RabbitServer
 from benchmarks.chaos.topologies import MOST_IN_FLIGHT, Installation
 from benchmarks.traffic import OpenLoop
 from gateway.checker.history import BUSY, FaultBegan, FaultEnded, FaultTarget, Killed, VolumeLost
@@ -153,6 +153,9 @@ class Nemesis:
             proxy.fault = DeadLinks(frozenset(proxy.links))
             await trio.sleep_until(end)
             return  # only another connection helps
+        if fault.kind is Kind.LIMITED:
+            await self._limit(fault.target, end)
+            return
         harm = HARM[fault.kind] if fault.late is None else Late(*fault.late)
         if fault.probability < 1.0:
             harm = Sometimes(fault=harm, probability=fault.probability)
@@ -163,6 +166,13 @@ class Nemesis:
         proxy.fault = Pass()
         if fault.kind in WITH_HOLES:
             proxy.reset_all()
+
+    async def _limit(self, target: FaultTarget, end: float) -> None:
+        server = self.installation.namespace(target).server
+        assert isinstance(server, RabbitServer)
+        await server.refuse_connections()
+        await trio.sleep_until(end)
+        await server.allow_connections()
 
     async def _step_clock(self, fault: Fault, end: float) -> None:
         clocks = self.installation.clocks_of(fault.target)

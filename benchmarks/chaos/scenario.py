@@ -69,6 +69,7 @@ class Kind(enum.Enum):
     HELD = "held"  # nothing passes, and the held bytes are delivered in the end
     BLACK_HOLE = "black-hole"
     HALF_OPEN = "half-open"  # requests pass, answers don't
+    LIMITED = "limited"  # RabbitMQ allows no connection any more, and has closed all
     STUCK = "stuck"  # the open connections answer nothing any more, for ever, and new ones work
     SLOW = "slow"
     LATE = "late"  # each answer arrives some seconds after it was sent
@@ -266,6 +267,8 @@ class Scenario:
             raise ValueError(f"topologies: {kind.value} is for {Topology.AMQP.value} only")
         if kind in _IN_HTTP and not set(self.topologies) <= _SPEAKS_HTTP:
             raise ValueError(f"topologies: {kind.value} is for those that speak HTTP")
+        if kind is Kind.LIMITED and set(self.topologies) != {Topology.RABBITMQ}:
+            raise ValueError(f"topologies: {kind.value} is for {Topology.RABBITMQ.value} only")
         is_cluster = bool(set(self.topologies) & {Topology.CLUSTER, Topology.CLUSTER_SECOND})
         if kind not in ON_PROCESSES | ON_CLOCKS and is_cluster:
             raise ValueError("topologies: no proxy stands before a cluster")

@@ -22,7 +22,7 @@ from gateway.domain.backoff import Backoff
 from gateway.ports import Broker
 from tests.harness.azurite import ACCOUNT
 from tests.harness.azurite import KEY as AZURITE_KEY
-from tests.harness.rabbitmq import USER, keep_queues
+from tests.harness.rabbitmq import USER, control, keep_queues
 from tests.harness.rabbitmq_cluster import Cluster
 from tests.harness.secret_files import write_secret
 from tests.harness.servers import ServerProcess
@@ -201,6 +201,14 @@ class RabbitServer(_ForeignServer):
     async def keep_queues(self) -> None:
         """As `rabbitmq.keep_queues`."""
         await keep_queues(self.process)
+
+    async def refuse_connections(self) -> None:
+        """Return when all connections are closed, and no further one is allowed."""
+        await control(self.process, "set_vhost_limits", "-p", "/", '{"max-connections": 0}')
+        await control(self.process, "close_all_connections", "--vhost", "/", "the limit is 0")
+
+    async def allow_connections(self) -> None:
+        await control(self.process, "clear_vhost_limits", "-p", "/")
 
     def url(self, port: int) -> str:
         return f'url = "rabbitmq://{USER}@127.0.0.1:{port}/"\npassword = {self.reference}'

@@ -112,6 +112,12 @@ def test_a_topology_must_fit_the_fault(tmp_path, topology, told):
     assert told in wrong(tmp_path, f'topologies = ["{topology}"]\n{KILLED}{busy}')
 
 
+def test_a_limit_of_connections_is_for_rabbitmq(tmp_path):
+    limited = '[[faults]]\nkind = "limited"\ntarget = "primary"\nlasts = 1.0'
+
+    assert "rabbitmq only" in wrong(tmp_path, f'title = "one"\n{limited}')
+
+
 def test_a_fault_comes_as_often_as_it_says(tmp_path):
     scenario = read(written(tmp_path, KILLED + "repeat = 3\nevery = 5.0"))
 
