@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
+from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import AcceptedBy, Message
 from gateway.domain.status.sections import Section
@@ -111,6 +112,8 @@ class PairDependencies:
     new_id: NewId
     observer: Observer
     measure: Measure
+    # Counts the returns of the primary that others than its sends and probes show: receivers.
+    returns: Changes = attrs.field(factory=Changes)
 
 
 @attrs.frozen(kw_only=True)

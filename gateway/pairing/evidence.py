@@ -19,10 +19,14 @@ MOST_WINDOWS: Final = 10_000  # entities of which slow sends are counted
 
 @attrs.define(eq=False, kw_only=True)
 class Evidence:
-    """Shared by all entities of a pair. `changes` counts each loss and return of the namespace."""
+    """
+    Shared by all entities of a pair. `changes` counts each loss and return of the namespace, as
+    sends and probes show them; `returns` counts each return that anybody has seen.
+    """
 
     slow_call_rate: float | None
     changes: Changes = attrs.field(factory=Changes, init=False)
+    returns: Changes = attrs.field(factory=Changes, init=False)
     namespace: Reachability = attrs.field(factory=Reachability, init=False)
     # When the namespace answered again after it was lost, the last time.
     found_at: float = attrs.field(default=-inf, init=False)
@@ -52,8 +56,10 @@ class Evidence:
         """
         was_lost, found = self.namespace.is_lost, self.namespace.answered(began)
         if found:
-            self.found_at = trio.current_time() if was_lost else self.found_at
             self.changes.note()
+        if found and was_lost:
+            self.found_at = trio.current_time()
+            self.returns.note()
         return found
 
     def in_time(self, attempt: Attempt) -> None:

@@ -150,6 +150,7 @@ class PairParts:
             tell=self.peers.tell,
             answers=Bounded(MOST_ANSWERS, renews=True) if self.peers.takes_advice else None,
         )
+        dependencies.returns.pass_on(states.evidence.returns)
         rotation = self._rotation(self.backlog.queues)
         core = self._core(self._ways(states, entity_cache, rotation))
         made = [add(core) for add in parts("pairs")]

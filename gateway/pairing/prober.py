@@ -3,10 +3,13 @@ Probes every troubled entity on the primary until enough probes succeed.
 
 A suspect entity is probed several times within its failover interval, and once more at its end, so
 that it fails over or recovers even without sends. While the namespace can't be reached its entities
-are probed in turn, a few at a time, as each answer concerns all of them.
+are probed in turn, a few at a time, as each answer concerns all of them. Once it is back, whoever
+has seen it, each troubled entity is probed at once, whatever its pause.
 """
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -39,6 +42,10 @@ SHORTEST: Final = 0.1  # seconds, however short an interval is
 # Seconds between probes of a suspect, at most: after a short outage its sends are back so soon.
 # With 3 s a backlog is home within ten seconds after an outage of 20 s (benchmarks/chaos).
 LONGEST: Final = 3.0
+SPREAD: Final = 1.0  # seconds over which the probes of many entities begin after a return
+# Seconds, at least, between two returns that end pauses: a namespace that comes and goes isn't
+# probed without a pause.
+BETWEEN_RETURNS: Final = 10.0
 
 
 @attrs.define(eq=False)
@@ -60,6 +67,8 @@ class Prober:
     _next: int = attrs.field(default=0, init=False)
     _probed: set[str] = attrs.field(factory=set, init=False)
     _due: dict[str, float] = attrs.field(factory=dict, init=False)  # by `key`, of Trio's clock
+    _returns: int = attrs.field(default=0, init=False)  # that have ended pauses
+    _pauses: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)  # that end then
     # The dates of the next probes of the tasks that probe in turn.
     _turns: dict[int, float] = attrs.field(factory=dict, init=False)
     _asked: dict[str, _RequestedProbe] = attrs.field(
@@ -112,6 +121,7 @@ class Prober:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._end_pauses)
             for number in range(IN_TURN):
                 nursery.start_soon(self._probe_in_turn, number)
             task_status.started()
@@ -123,6 +133,32 @@ class Prober:
                         self._probed.add(entity.key)
                         nursery.start_soon(self._probe_until_back, entity)
 
+    async def _end_pauses(self) -> None:
+        """At each return of the namespace end the pauses of all entities that don't answer."""
+        returns = self.states.evidence.returns
+        seen = returns.version
+        while True:
+            seen = await returns.wait(seen)
+            self._returns += 1
+            for scope in self._pauses:
+                scope.cancel()
+            await trio.sleep(BETWEEN_RETURNS)
+
+    @contextmanager
+    def _pausing(self, seconds: float, returns: int) -> Iterator[None]:
+        """
+        Cancel the block after `seconds`, or when the namespace returns. `returns` are those known
+        before the probe that the pause follows.
+        """
+        with trio.move_on_after(seconds) as scope:
+            self._pauses[scope] = None
+            if returns != self._returns:
+                scope.cancel()
+            try:
+                yield
+            finally:
+                del self._pauses[scope]
+
     async def _probe_until_back(self, entity: EntityPath) -> None:
         failures, state = 0, self.states.state_of(entity)
         try:
@@ -133,15 +169,27 @@ class Prober:
                     failures = 0  # the pauses start at the shortest again after the failover
                 if not self._is_probed(entity):
                     return
+                returns = self._returns
                 if await self._probe(entity):
                     failures = 0
                     await self._wait(entity, jittered(AFTER_SUCCESS, JITTER, self.rng))
-                else:
-                    failures += 1
-                    await self._wait(entity, self._pause([entity], failures))
+                    continue
+                failures += 1
+                pause = self._pause([entity], failures)
+                with self._pausing(pause, returns):
+                    await self._wait(entity, pause)
+                if returns != self._returns:
+                    failures = 0
+                    await self._spread()
         finally:
             self._probed.discard(entity.key)
             self._due.pop(entity.key, None)
+
+    async def _spread(self) -> None:
+        """Wait for a moment of the next second, if there are many entities to probe."""
+        await trio.lowlevel.checkpoint()
+        if len(self.states.to_probe()) > FIRST:
+            await trio.sleep(self.rng.uniform(0.0, SPREAD))
 
     async def _probe_in_turn(self, number: int) -> None:
         """
@@ -153,12 +201,15 @@ class Prober:
             seen, seen_states, failures = changes.version, self.states.changes.version, 0
             while entities := self._of_the_lost():
                 self._next += 1
+                returns = self._returns
                 await self._probe(entities[self._next % len(entities)])
                 failures += 1
                 pause = self._pause(entities, failures)
                 self._turns[number] = trio.current_time() + pause
-                with trio.move_on_after(pause):
+                with self._pausing(pause, returns):
                     await self._wait_until_found()
+                if returns != self._returns:
+                    failures = 0
             self._turns.pop(number, None)
             if self.states.evidence.namespace.is_lost:  # and no entity needs probes, until one does
                 await self.states.changes.wait(seen_states)

@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from gateway.capabilities import messages_in
+from gateway.changes import Changes
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, locate, no_answer
@@ -65,6 +66,7 @@ class AbilityWatch:
     name: str = ""  # of the namespace
     address: str = ""  # host and port; empty: it is in this process
     observer: Observer | None = None  # informed when the namespace is lost, and when it is back
+    returns: Changes = attrs.field(factory=Changes)  # counts each time that it is back
     times: OperationTimes = attrs.field(factory=OperationTimes)
     _lost: float | None = attrs.field(default=None, init=False)  # since when, by Trio's clock
     # receives in progress, and since when
@@ -99,9 +101,13 @@ class AbilityWatch:
     def _tell_reach(self, error: BrokerError | None, ability: Ability) -> None:
         """Report that the namespace is lost, or back, if that has changed."""
         is_lost, now = self.abilities.is_lost, trio.current_time()
-        if self.observer is None or is_lost is (self._lost is not None):
+        if is_lost is (self._lost is not None):
             return
         since, self._lost = self._lost, now if is_lost else None
+        if since is not None:
+            self.returns.note()
+        if self.observer is None:
+            return
         if since is None:
             advice = "" if error is None else remedy(ability, error)
             self.observer.report(NamespaceLost(namespace=self.name, reason=f"{error}; {advice}"))

@@ -375,3 +375,112 @@ async def test_while_the_namespace_is_lost_the_next_probe_is_that_of_any_entity(
 
     assert states.evidence.namespace.is_lost
     assert [*foretold] == [pytest.approx(harness.primary.times(PROBE)[probes])]
+
+
+# The return of the namespace
+
+
+async def test_at_a_return_that_others_have_seen_all_troubled_entities_are_probed_at_once(
+    harness, make
+):
+    """Receivers are answered before the next probe is due."""
+    states = await make(ping_interval=60.0)
+    harness.primary.fail(Refuse())
+    for entity in (ORDERS, BILLS):
+        fail(states, entity)
+    await trio.sleep(200.0)
+    harness.primary.heal()
+    await trio.sleep(1.0)
+    early = states.failed_over()
+
+    states.evidence.returns.note()
+    await trio.sleep(1.5)  # two successes, a second apart
+
+    assert set(early) == {ORDERS, BILLS}
+    assert states.troubled() == []
+
+
+async def test_while_the_namespace_is_lost_a_return_that_others_have_seen_is_looked_into(
+    harness, make
+):
+    states = await make(ping_interval=60.0)
+    harness.primary.fail(refuse(Unreachable, "connection refused"))
+    for entity in (ORDERS, BILLS):
+        fail_with(states, entity, Unreachable("connection refused"))
+    await trio.sleep(300.0)
+    harness.primary.heal()
+    lost = states.evidence.namespace.is_lost
+
+    states.evidence.returns.note()
+    await trio.sleep(3.0)
+
+    assert lost
+    assert states.troubled() == []
+
+
+async def test_the_pauses_are_short_again_after_a_return(harness, make):
+    """A broker is up before its queues are."""
+    states = await make(ping_interval=60.0)
+    harness.primary.fail(Refuse())
+    fail(states)
+    await trio.sleep(300.0)
+    returned = trio.current_time()
+
+    states.evidence.returns.note()
+    await trio.sleep(8.0)
+
+    at = [moment - returned for moment in harness.primary.times(PROBE) if moment >= returned]
+    assert len(at) >= 3
+    assert at[0] < 0.1
+
+
+async def test_many_entities_are_probed_within_a_second_of_a_return_and_not_in_one_moment(
+    harness, make
+):
+    states = await make(ping_interval=60.0)
+    harness.primary.fail(Refuse())
+    entities = [EntityPath(f"orders-{number}") for number in range(300)]
+    for entity in entities:
+        fail(states, entity)
+    await trio.sleep(300.0)
+    harness.primary.heal()
+    returned = trio.current_time()
+
+    states.evidence.returns.note()
+    await trio.sleep(1.5)
+
+    at = [moment - returned for moment in harness.primary.times(PROBE) if moment >= returned]
+    first = sorted(at)[:300]
+    assert first[-1] <= 1.1
+    assert sum(moment < 0.1 for moment in first) < 100
+
+
+async def test_a_namespace_that_comes_and_goes_ends_pauses_now_and_then(harness, make):
+    states = await make(ping_interval=60.0)
+    harness.primary.fail(Refuse())
+    fail(states)
+    await trio.sleep(300.0)
+    before = len(harness.primary.times(PROBE))
+
+    for _ in range(600):
+        states.evidence.returns.note()
+        await trio.sleep(0.1)
+
+    # Each ten seconds: at once, and after 1, 2 and 4 s.
+    assert 6 <= len(harness.primary.times(PROBE)) - before <= 4 * 7
+
+
+async def test_a_return_ends_no_pause_between_two_successes(harness, make):
+    states = await make(successes_to_return=2)
+    fail(states)
+    await trio.sleep(0.5)
+
+    states.evidence.returns.note()
+    await trio.sleep(0.1)
+
+    assert len(harness.primary.times(PROBE)) == 1
+    assert states.state_of(ORDERS) is State.HALF_OPEN
+
+
+def fail_with(states, entity, error):
+    states.failed(states.begin(entity), error)

@@ -17,6 +17,7 @@ from gateway.domain.failover import State
 from gateway.domain.health.flapping import WINDOW
 from gateway.domain.message import AcceptedBy, Complete
 from gateway.pairing.options import OnUnknown
+from gateway.pairing.prober import BETWEEN_RETURNS
 from tests.harness.faults import Call, Operation
 from tests.simulation.access import TOKENS_LIFE
 from tests.simulation.clocks import Clocks
@@ -24,6 +25,10 @@ from tests.simulation.scenario import NO_LOGIN, Front, Scenario
 
 BACKLOG: Final = frozenset({State.SECONDARY.value, State.HALF_OPEN.value})
 PRIMARY: Final = frozenset({State.PRIMARY.value, State.SUSPECT.value})
+TROUBLED: Final = BACKLOG | {State.SUSPECT.value}
+# Seconds, at most, until a troubled entity is asked for after a return: several wait for each
+# other where the primary was slow.
+ASKED: Final = 4.0
 JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
 BACK: Final = 0.5  # seconds after which what was in trouble is well
 SLACK: Final = 0.1  # seconds for what isn't waiting for a namespace
@@ -89,6 +94,9 @@ class Laws:
     _lost: float | None = None  # since when no connection to the primary can be made
     _silent: dict[str, float] = attrs.field(factory=dict)  # entities without answers, and when
     _answered: float = -1.0  # the start of the newest attempt that was answered
+    _returned: float = -inf  # when the gateway last learned that the primary can be reached again
+    # The entities that were in trouble then, and when each must have been asked.
+    _unasked: dict[str, float] = attrs.field(factory=dict)
     _streaks: dict[str, _Streak] = attrs.field(init=False)
 
     @_streaks.default
@@ -112,10 +120,37 @@ class Laws:
             self._note_silence(call, streak)
         if process == "gateway":
             self._note_probes(call, streak)
+            self._note_asked(call)
         if process == "gateway" and call.operation is Operation.SEND:
             self._note_attempt(call, streak)
         elif call.outcome is None and process.endswith("gateway"):
             self._lost = None
+
+    def note_return(self) -> None:
+        """The gateway has learned, be it by a receiver, that the primary can be reached again."""
+        now = trio.current_time()
+        due = max(now, self._returned + BETWEEN_RETURNS) + ASKED
+        self._returned = now
+        troubled = (key for key, one in self._streaks.items() if one.state in TROUBLED)
+        self._unasked = {key: max(due, self._unasked.get(key, due)) for key in troubled}
+
+    def _note_asked(self, call: Call) -> None:
+        """
+        Judge that the gateway asks for each troubled entity soon after a return. One that it asks
+        for meanwhile is asked again after that; and a failure is another outage.
+        """
+        due = self._unasked.get(call.entity.key)
+        began, soon = trio.current_time() - call.took, trio.current_time() + ASKED
+        if due is None:
+            return
+        if began < self._returned:
+            self._unasked[call.entity.key] = max(due, soon)
+        elif call.outcome is not None:
+            self._unasked.clear()
+        else:
+            del self._unasked[call.entity.key]
+            if began > due:
+                self.broken.append(f"{call.entity} was asked for {began - due:.1f} s too late")
 
     def _note_waiting(self, namespace: str, call: Call) -> None:
         freeze = self.scenario.lone_freeze
@@ -233,6 +268,7 @@ class Laws:
         """The gateway stood still or died: what it judged is void."""
         self._void_before, self._lost = trio.current_time(), None
         self._silent.clear()
+        self._unasked.clear()
         for streak in self._streaks.values():
             streak.failing_since = None
             streak.overdue = False
@@ -416,6 +452,7 @@ class Laws:
     def _note_change(self, event: EntityStateChanged, streak: _Streak) -> None:
         self.seen[f"{event.before} -> {event.after}"] += 1
         if event.after == State.PRIMARY.value:
+            self._unasked.pop(event.entity.key, None)
             self._judge_return(event, streak)
         elif event.before == State.PRIMARY.value:
             self._note_flap(streak)

@@ -23,11 +23,13 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Outcome
 from gateway.domain.events.gateway import Event
 from gateway.domain.failover import State
+from gateway.domain.health.abilities import Ability
 from gateway.domain.message import AcceptedBy
 from gateway.pairing.additions import PairDependencies
 from gateway.store.embedded.files import StoreError
 from gateway.store.local.broker import LocalBroker
 from gateway.store.local.memory import MemoryBroker
+from gateway.telemetry.abilities import AbilityWatch
 from gateway.wire.amqp.message import encoded_size
 from tests.harness.determinism import run_seeded
 from tests.harness.faults import Call, Fault, FaultyBroker, Hang, Operation
@@ -66,6 +68,7 @@ QUIET: Final = 60.0  # seconds without traffic, in which nothing may be done
 DEAD_AFTER: Final = 20.0  # seconds until a receiver finds its connection dead
 SETTLING: Final = 90.0  # seconds after a run that isn't healed, until all that is late has come
 ONE_DAY: Final = 86_400.0
+SHOWING: Final = frozenset({Operation.SEND, Operation.PROBE, Operation.RECEIVE})
 QUEUE: Final = QueueProperties(max_delivery_count=1000)
 
 
@@ -101,6 +104,8 @@ class World:
     clients: list[Client] = attrs.field(factory=list)  # one for each producer, over a network
     syphons: list[SyphonProcess] = attrs.field(init=False)
     _transferred: set[str] = attrs.field(factory=set)  # by syphons, as far as they know
+    # What each process knows of the primary.
+    _primaries: dict[str, AbilityWatch] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.clocks = Clocks(self._note_clock)
@@ -245,7 +250,29 @@ class World:
             new_id=lambda: f"{self.rng.getrandbits(64):016x}",
             observer=self,
             measure=encoded_size,
+            returns=self._reach(process).returns,
         )
+
+    def _reach(self, process: str) -> AbilityWatch:
+        """What a process that begins to live knows of the primary."""
+        watch = self._primaries[process] = AbilityWatch(clock=self.clocks.of(process))
+        return watch
+
+    def _note_reach(self, process: str, call: Call) -> None:
+        """Sends, probes and receives show a gateway whether the primary can be reached."""
+        watch, is_receive = self._primaries.get(process), call.operation is Operation.RECEIVE
+        if watch is None or call.operation not in SHOWING:
+            return
+        ability = Ability.RECEIVE if is_receive else Ability.SEND
+        returns = watch.returns.version
+        if call.error is not None:
+            watch.failed(ability, call.error)
+        elif call.outcome is None and (call.messages or not is_receive):
+            watch.worked(ability)
+        elif not is_receive:
+            watch.unanswered(ability, call.entity, call.took)
+        if watch.returns.version != returns and process == GATEWAY:
+            self.laws.note_return()
 
     def _producer(self, number: int) -> Producer:
         return Producer(
@@ -344,6 +371,8 @@ class World:
 
     def _watch_namespace(self, name: str, call: Call) -> None:
         self.recorder.note_at_namespace(name, call)
+        if name == "primary" and call.operation is Operation.RECEIVE:
+            self._note_reach(GATEWAY, call)  # consumers receive by a gateway
         self.laws.note_consumed(name, call, self.journal.handled)
         accepted = self.journal.acked.issuperset(map(self.journal.names.of, call.messages))
         if call.late and call.operation is Operation.SEND and accepted:
@@ -352,6 +381,8 @@ class World:
     def _watch(self, process: str, namespace: str, call: Call) -> None:
         ids = list(map(self.journal.names.of, call.messages))
         self.laws.note_call(process, namespace, call)
+        if namespace == "primary":
+            self._note_reach(process, call)
         self.recorder.note_call(process, namespace, call)
         match call.operation:
             case Operation.SEND:

@@ -254,6 +254,7 @@ async def test_a_namespace_that_is_lost_and_back_is_told_once_each(
         ),
         NamespaceBack(namespace="east", seconds=15.0),
     ]
+    assert watch.returns.version == 1
 
 
 @pytest.mark.parametrize(

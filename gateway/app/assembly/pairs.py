@@ -165,6 +165,7 @@ async def make_pair(pairing: Pairing, inputs: PairInputs, runtime: Runtime) -> P
             new_id=runtime.new_id,
             observer=runtime.observer if gauge is None else gauge,
             measure=encoded_size,
+            returns=runtime.abilities[pairing.primary].returns,
         ),
         state=pairing.state,
         spool=Spool(broker=sides.spool, queue=spool_queue(pairing)) if sides.spool else None,
