@@ -20,7 +20,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run quick test check bench docs test-long test-documented sim mutants soak fuzz chaos ruff flake8 flake8-tests mypy layers references clean
+.PHONY: run quick test check bench docs test-long test-documented sim mutants soak fuzz chaos honesty ruff flake8 flake8-tests mypy layers references clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -94,6 +94,11 @@ fuzz: .venv/.test-stamp .venv/.proton-stamp
 chaos: .venv/.test-stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m benchmarks.chaos.run $(if $(QUICK),--quick)
+
+# What each process says in an outage, held against the queues; some fifty minutes: make honesty ONLY="embedded, own"
+honesty: .venv/.test-stamp
+	@$(call debian,$(TEST_PACKAGES))
+	.venv/bin/python -m benchmarks.honesty --only "$(ONLY)"
 
 # A pair under mixed load for long, with a fault every 20 s: make soak MINUTES=60. The plots: build/soak.svg.
 soak: .venv/.test-stamp

@@ -40,7 +40,6 @@ from tests.harness.secret_files import write_secret
 from tests.harness.servers import ServerProcess
 
 ENTITIES: Final = ("orders", "invoices")
-HEALTHY: Final = 8.0  # seconds before the outage: what is said at the start counts, too
 SEND_LIMIT: Final = 10.0
 PATIENCE: Final = 90.0  # seconds for the cure
 SLOW: Final = 6.0  # seconds: longer than an attempt
@@ -70,6 +69,8 @@ class Scene:
     seconds: float = 20.0
     after: float = 15.0  # seconds of watching after the cure
     rate: float = 20.0  # messages/s
+    healthy: float = 8.0  # seconds before the outage: what is said at the start counts, too
+    pairing: str = ""  # further options
 
     @property
     def name(self) -> str:
@@ -154,7 +155,7 @@ class Run:
                 nursery.start_soon(self._keep_asking, each)
             for machine in self.gateways:
                 nursery.start_soon(self._keep_sending, machine)
-            await trio.sleep(HEALTHY)
+            await trio.sleep(self.scene.healthy)
             await self._take_away()
             await trio.sleep(self.scene.seconds)
             await self._bring_back()
@@ -237,6 +238,7 @@ failover_interval = "1s"
 attempt_timeout = "2s"
 send_timeout = "10s"
 enable_syphon = {str(syphon).lower()}
+{self.scene.pairing}
 
 [[endpoints]]
 protocol = "service-bus-http"

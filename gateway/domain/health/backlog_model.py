@@ -33,6 +33,9 @@ HOLDS: Final = timedelta(seconds=90)  # of any depth, as of the abilities of a n
 MOTION: Final = timedelta(milliseconds=200)
 _BUCKET: Final = timedelta(milliseconds=100)
 _LONGEST: Final = timedelta(seconds=60)  # for which changes are remembered
+# Readings in a row that must be as expected, before nobody else is taken to change the backlog: of
+# two gateways and two syphons the changes may cancel out once or twice.
+AGREED: Final = 3
 TREND: Final = timedelta(seconds=20)  # of the readings that a rate is measured by
 NOT_ASKED: Final = "nobody has asked the secondary yet"
 NO_ANSWER: Final = "the secondary doesn't answer"
@@ -81,7 +84,7 @@ class BacklogModel:
     _last: DepthReading | None = attrs.field(default=None, init=False)
     _readings: deque[tuple[datetime, int]] = attrs.field(factory=deque, init=False)
     _has_changed: bool = attrs.field(default=False, init=False)  # since the last reading
-    _is_alone: bool = attrs.field(default=True, init=False)  # nobody else changes the backlog
+    _agreed: int = attrs.field(default=AGREED, init=False)  # readings in a row as expected
     _others: int = attrs.field(default=0, init=False)  # messages that this process didn't count
     _failed: str = attrs.field(default="", init=False)  # why the secondary didn't answer since
 
@@ -104,6 +107,11 @@ class BacklogModel:
         depths = {pending for _, pending in self._readings}
         return self._has_changed or not self._is_alone or len(depths) > 1
 
+    @property
+    def _is_alone(self) -> bool:
+        """True if nobody else changes the backlog."""
+        return self._agreed >= AGREED
+
     def read(self, reading: DepthReading, counted: int) -> None:
         """Take a reading; `counted` is what the property was when it began."""
         self._failed = ""
@@ -115,7 +123,8 @@ class BacklogModel:
         slack = self._in_motion(reading)
         low, high = sorted((counted, self._sum))
         least, most = reading.pending - high - slack, reading.pending - low + slack
-        self._is_alone = is_first or least <= self._others <= most
+        agrees = is_first or least <= self._others <= most
+        self._agreed = self._agreed + 1 if agrees else 0
         if not least <= self._others <= most:
             self._others = 0 if least <= 0 <= most else reading.pending - self._sum
         if reading.pending == 0 and not slack:

@@ -1,0 +1,110 @@
+"""The audit of what processes say in an outage: its judge, and an outage of seconds."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.fleet import open_fleet
+from benchmarks.honesty.judge import GREEN, NOTICED, Answer, Story, TrueCount, lies_of, seconds_of
+from benchmarks.honesty.scene import Run, Scene
+
+# Messages wait from 10 to 40; the primary is back at 30.
+COUNTS = [TrueCount(at, at + 0.5, 5 * (10 <= at < 40)) for at in range(60)]
+STORY = Story(trouble=10.0, repaired=30.0, cured=40.0, counts=COUNTS)
+ISO = "1970-01-01T00:00:{:02}+00:00"
+
+
+def answer(end: int, as_of: int, pending: int | None, **changes: Any) -> Answer:
+    """An honest answer but for the changes."""
+    backlog = {"pending": pending, "as_of": ISO.format(as_of), "counted": False, "by_entity": None}
+    state = changes.pop("state", "empty" if pending == 0 else "moving")
+    metrics = {
+        "pairgate_backlog_messages": float(pending or 0),
+        "pairgate_backlog_time_seconds": float(as_of),
+    }
+    status = {
+        "good": changes.pop("good", end < STORY.trouble + NOTICED or end > STORY.cured),
+        "problems": [],
+        "progress": {"state": state},
+        "namespaces": changes.pop("namespaces", []),
+        "pair": {"backlog": {**backlog, **changes.pop("backlog", {})}},
+    }
+    return Answer(
+        process="gateway",
+        end=float(end),
+        seconds=1.0,
+        status=status,
+        metrics={} if pending is None else {**metrics, **changes.pop("metrics", {})},
+        end_of_metrics=float(end),
+    )
+
+
+@pytest.mark.parametrize(
+    "honest",
+    [
+        answer(9, 8, 0),
+        answer(12, 8, 0),  # true at its date
+        answer(12, 8, 3),  # and so is each depth since
+        answer(20, 19, 5),
+        answer(20, 5, None, state="unknown"),
+        answer(50, 49, 0),
+    ],
+)
+def test_a_depth_is_judged_by_its_date_and_an_unknown_one_is_no_lie(honest: Answer) -> None:
+    assert lies_of(STORY, [honest]) == []
+
+
+@pytest.mark.parametrize(
+    ("lie", "signals"),
+    [
+        (answer(20, 15, 0), {"depth", "metric", "way home"}),
+        (answer(20, 19, 6), {"depth", "metric"}),
+        (answer(20, 19, 5, metrics={"pairgate_backlog_messages": 9.0}), {"metric"}),
+        (answer(20, 19, 5, backlog={"by_entity": {"orders": 4}}), {"by entity"}),
+        (answer(20, 19, 5, state="empty"), {"way home"}),
+        (answer(50, 49, 0, state="moving"), {"way home"}),
+        (answer(20, 19, 5, good=True), {"verdict"}),
+        (answer(50, 49, 0, good=False), {"verdict"}),
+        (answer(50, 49, 0, metrics={"pairgate_alarm": 1.0}), {"alarm"}),
+        (
+            answer(
+                50,
+                49,
+                0,
+                namespaces=[{"name": "east", "abilities": {"send": {"state": "no"}}}],
+            ),
+            {"abilities"},
+        ),
+    ],
+)
+def test_each_lie_is_found(lie: Answer, signals: set[str]) -> None:
+    found = lies_of(STORY, [lie])
+
+    assert {each.signal for each in found} == signals
+    assert seconds_of(found)["gateway", found[0].signal] >= 1.0
+
+
+def test_a_verdict_has_some_seconds_to_follow() -> None:
+    early = answer(int(STORY.trouble + NOTICED), 8, 0, good=True)
+    late = answer(int(STORY.cured + GREEN), 44, 0, good=False)
+
+    assert lies_of(STORY, [early, late]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_in_an_outage_gateway_and_syphon_say_what_is_true(tmp_path: Path) -> None:
+    """The short form of `make honesty`."""
+    scene = Scene(
+        processes="separate", seconds=6.0, healthy=3.0, after=7.0, pairing='ping_interval = "1s"'
+    )
+    async with open_fleet(tmp_path) as fleet:
+        run = Run(scene, fleet)
+        story = await run.perform()
+        lies = lies_of(story, run.answers)
+        fleet.nursery.cancel_scope.cancel()
+
+    assert {each.process for each in run.answers} == {"gateway", "syphon"}
+    assert max(each.messages for each in story.counts) > 0
+    assert lies == []
