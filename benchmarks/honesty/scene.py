@@ -30,7 +30,7 @@ from gateway.demo.audit import pending
 from gateway.demo.machines import DemoMachine, broker_config
 from gateway.demo.ports import free_port
 from gateway.domain import backlog
-from gateway.domain.entity import EntityPath
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import AcceptedBy, Message
 from gateway.ports import Broker
@@ -211,7 +211,9 @@ class Run:
         server = RabbitServer(process)
         async with server.client(port) as broker:
             for queue in queues:
-                await broker.create_queue(queue, backlog.QUEUE_PROPERTIES)
+                own = backlog.is_backlog(queue)
+                properties = backlog.QUEUE_PROPERTIES if own else QueueProperties()
+                await broker.create_queue(queue, properties)
         await server.keep_queues()
         extra = 'heartbeat = "1s"\nconnect_timeout = "1s"\n'
         if managed:

@@ -37,6 +37,7 @@ from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.control import Control
 from gateway.pairing.depth import BacklogDepth
+from gateway.pairing.syphon.dead_letters import ExpiryRules
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker
 from gateway.store.local.hooks import LocalHooks
@@ -175,6 +176,7 @@ def _make_admin(
         label=syphon.label,
         clock=runtime.now,
         model=runtime.observer.backlog,
+        expiry_rules=ExpiryRules(syphon.primary),
     )
     board = StatusBoard(
         config=config,

@@ -59,6 +59,15 @@ class DeadLetters:
         ),
     )
 
+    # Of `messages`, those whose time to live has ended here as it would have on their own queue,
+    # which keeps no expired messages: nobody needs to do anything.
+    expired: int = 0
+
+    @property
+    def to_look_at(self) -> int:
+        """The messages that somebody should look at; 0 also if their number isn't known."""
+        return max(0, (self.messages or 0) - self.expired)
+
     @property
     def by_reason(self) -> Mapping[str, int] | None:
         """The number for each known reason; None: not known."""
@@ -84,11 +93,16 @@ def label_of(reason: str) -> str:
     return reason if reason in _LABELS or reason == UNKNOWN else OTHER
 
 
-def summary(messages: int | None, peeked: Sequence[Delivery], now: datetime) -> DeadLetters:
-    """Summarize `messages` dead letters, of which `peeked`, each queue's oldest, were peeked."""
+def summary(
+    messages: int | None, peeked: Sequence[Delivery], now: datetime, *, expired: int = 0
+) -> DeadLetters:
+    """
+    Summarize `messages` dead letters, of which `peeked`, each queue's oldest, were peeked, and
+    `expired` of these as in `DeadLetters`.
+    """
     reasons = Counter(label_of(reason_of(each.message)) for each in peeked)
     if messages is not None and messages > len(peeked):
         reasons[UNKNOWN] += messages - len(peeked)
     dates = [each.enqueued for each in peeked if each.enqueued is not None]
     age = max(0.0, (now - min(dates)).total_seconds()) if dates else None
-    return DeadLetters(messages=messages, oldest_age=age, reasons=dict(reasons))
+    return DeadLetters(messages=messages, oldest_age=age, reasons=dict(reasons), expired=expired)

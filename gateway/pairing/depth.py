@@ -25,7 +25,7 @@ from gateway.domain.health.depth_history import DepthHistory, DepthSample, Queue
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.offering import offered
 from gateway.pairing.states import EntityStates
-from gateway.pairing.syphon.dead_letters import count_dead_letters
+from gateway.pairing.syphon.dead_letters import ExpiryRules, count_dead_letters
 from gateway.pairing.syphon.heartbeats import HeartbeatReader
 from gateway.ports import Broker, WallClock
 
@@ -88,6 +88,7 @@ class BacklogDepth:
     ordered: Sequence[EntityPath] = ()  # queues that are inspected as well, where they exist
     page: int = PAGE  # queues per request
     most_queues: int = MOST_QUEUES  # further ones aren't counted
+    expiry_rules: ExpiryRules | None = None  # of the primary; None: each expired message counts
     history: DepthHistory = attrs.field(factory=DepthHistory)
     model: BacklogModel = attrs.field(factory=BacklogModel, on_setattr=attrs.setters.frozen)
     _heartbeats: HeartbeatReader = attrs.field(init=False)
@@ -210,7 +211,9 @@ class BacklogDepth:
             told,
             # An age that isn't known may be the greatest.
             oldest_age=max(known) if known and None not in ages.values() else None,
-            dead_letters=await count_dead_letters(self.secondary, infos, self.clock()),
+            dead_letters=await count_dead_letters(
+                self.secondary, infos, self.clock(), self.expiry_rules
+            ),
             queues={
                 info.path.name: QueueDepth(
                     pending=_depth_of(info) if told.pending is not None else None,

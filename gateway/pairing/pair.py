@@ -38,6 +38,7 @@ from gateway.pairing.provision import Backlog
 from gateway.pairing.slow_watch import SlowWatch
 from gateway.pairing.state_file import StateFile
 from gateway.pairing.states import MOST_ANSWERS, EntityStates
+from gateway.pairing.syphon.dead_letters import ExpiryRules
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.orphans import OrphanWatch
 from gateway.pairing.syphon.pauses import Pauses
@@ -163,6 +164,7 @@ class PairParts:
             clock=dependencies.clock,
             ordered=[queue for addition in additions for queue in addition.queues],
             model=self.model,
+            expiry_rules=ExpiryRules(self.primary),
         )
         return Pair(
             broker=broker,

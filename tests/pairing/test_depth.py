@@ -12,7 +12,9 @@ from trio.testing import MockClock
 
 from gateway.domain import backlog
 from gateway.domain.billing import Operation
+from gateway.domain.dead_letters import EXPIRED
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.envelope_fields import PATH
 from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.message import DeadLetter, Message
@@ -20,7 +22,7 @@ from gateway.pairing.backlog import Rotation
 from gateway.pairing.depth import BacklogDepth, DepthSampler, Reading
 from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
-from gateway.pairing.syphon.dead_letters import SHOWN
+from gateway.pairing.syphon.dead_letters import SHOWN, ExpiryRules
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
@@ -271,8 +273,9 @@ async def test_a_message_is_never_younger_than_nothing(
     assert reading.oldest_age == 0.0
 
 
-async def bury(secondary: Broker, queue: EntityPath, *reasons: str) -> None:
-    await secondary.send(queue, [Message(message_id=reason) for reason in reasons])
+async def bury(secondary: Broker, queue: EntityPath, *reasons: str, **properties: str) -> None:
+    messages = [Message(message_id=reason, properties=properties) for reason in reasons]
+    await secondary.send(queue, messages)
     async with secondary.open_receiver(queue) as receiver:
         for delivery in await receiver.receive(len(reasons)):
             reason = str(delivery.message.message_id)
@@ -292,6 +295,30 @@ async def test_dead_letters_of_all_backlog_queues_are_counted_by_reason_whoever_
     assert dead.messages == 4
     assert dead.oldest_age == 90.0
     assert dead.reasons == {"EnvelopeMalformed": 2, "EntityNotFound": 1, "other": 1}
+
+
+async def test_messages_that_expired_as_they_would_on_their_own_queue_need_nobody(
+    secondary: MemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    primary = MemoryBroker(VirtualClock(), random.Random(1))
+    await primary.create_queue(EntityPath("telemetry"), QueueProperties())
+    keeps = QueueProperties(dead_lettering_on_expiration=True)
+    await primary.create_queue(EntityPath("orders"), keeps)
+    faulty = FaultyBroker(inner=primary)
+    await nursery.start(faulty.run)
+    for entity in ("telemetry", "telemetry", "orders", "missing"):
+        await bury(secondary, QUEUES[0], EXPIRED, **{PATH: entity})
+    await bury(secondary, QUEUES[1], "EnvelopeMalformed", **{PATH: "telemetry"})
+    depth = depth_of(secondary, expiry_rules=ExpiryRules(faulty))
+    faulty.fault = lambda *_: Refuse()
+    in_outage = (await depth.read(3, troubled=True)).dead_letters
+    faulty.fault = lambda *_: None
+    await trio.sleep(10)
+
+    after = (await depth.read(3, troubled=True)).dead_letters
+
+    assert (in_outage.messages, in_outage.expired) == (5, 0)  # the primary can't be asked
+    assert (after.messages, after.expired, after.to_look_at) == (5, 2, 3)
 
 
 async def test_a_message_that_the_secondary_counts_and_doesnt_show_has_an_unknown_reason(

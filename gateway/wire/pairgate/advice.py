@@ -212,7 +212,7 @@ def _dead_letter_problems(pair: PairStatus) -> list[str]:
 
 
 def _dead_letters_in(place: str, dead: DeadLetters, remedy: str) -> list[str]:
-    if not dead.messages:
+    if not dead.to_look_at:
         return []
     age = ""
     if dead.oldest_age is not None:

@@ -183,6 +183,13 @@ def test_dead_letters_of_the_backlog_are_a_problem_with_reasons_age_and_remedy()
     )
 
 
+def test_messages_that_merely_expired_are_no_problem() -> None:
+    letters = DeadLetters(messages=21, reasons={"TTLExpiredException": 21}, expired=21)
+
+    assert problems(dead(letters)) == ()
+    assert len(problems(dead(attrs.evolve(letters, messages=22)))) == 1
+
+
 def test_where_the_secondary_doesnt_tell_what_this_process_dead_lettered_is_a_problem() -> None:
     (told,) = problems(dead(DeadLetters(), dead_lettered=3))
 
