@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 
 NOTICED: Final = 5.0  # seconds from the first diverted message until each process says so
+READING: Final = 1.0  # seconds that a reading takes at most
 GREEN: Final = 5.0  # seconds after the cure
 
 
@@ -95,7 +96,7 @@ def _lies_in(story: Story, answer: Answer) -> Iterator[tuple[str, str]]:
     figures = {
         "depth": (backlog["pending"], as_of, answer.end),
         "metric": (metrics.get("pairgate_backlog_messages"), told_at, answer.end_of_metrics),
-        "chart": (answer.history, answer.history_at, answer.history_at),
+        "chart": (answer.history, answer.history_at, _after(answer.history_at)),
     }
     for signal, (told, since, end) in figures.items():
         if told is not None and since is not None and end is not None:
@@ -105,6 +106,11 @@ def _lies_in(story: Story, answer: Answer) -> Iterator[tuple[str, str]]:
     yield from _contradictions(backlog)
     yield from _way_home(story, answer, as_of)
     yield from _verdict(story, answer)
+
+
+def _after(date: float | None) -> float | None:
+    """The end of a reading that began then: queues are asked one after the other."""
+    return None if date is None else date + READING
 
 
 def _date(text: str) -> float:

@@ -61,7 +61,13 @@ class DeadLetters:
 
     # Of `messages`, those whose time to live has ended here as it would have on their own queue,
     # which keeps no expired messages: nobody needs to do anything.
-    expired: int = 0
+    expired: int = field(
+        default=0,
+        metadata=gauge(
+            "pairgate_{place}_dead_letters_expired",
+            "Dead letters that merely expired, as they would on their own queue.",
+        ),
+    )
 
     @property
     def to_look_at(self) -> int:

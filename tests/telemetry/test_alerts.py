@@ -138,12 +138,16 @@ CASES: Final = {
         {"pairgate_syphon_pauses": ONE, "pairgate_backlog_messages": ZERO},
     ),
     "PairgateDeadLetters": Case(
-        {'pairgate_spool_dead_letters{reason="EntityNotFound"}': ONE},
+        {
+            'pairgate_spool_dead_letters{reason="EntityNotFound"}': ONE,
+            "pairgate_spool_dead_letters_expired": ZERO,
+        },
         {
             'pairgate_spool_dead_letters{reason="EntityNotFound"}': ZERO,
-            'pairgate_backlog_dead_letters{reason="EntityNotFound"}': ZERO,
+            "pairgate_spool_dead_letters_expired": ZERO,
+            'pairgate_backlog_dead_letters{reason="TTLExpiredException"}': ONE,
+            "pairgate_backlog_dead_letters_expired": ONE,
         },
-        {"reason": "EntityNotFound"},
     ),
     "PairgateBacklogQueuesUnusable": Case(
         {"pairgate_backlog_queues_usable": "9x300", "pairgate_backlog_queues_wanted": "10x300"},
