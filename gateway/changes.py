@@ -18,13 +18,13 @@ class Changes:
     def version(self) -> int:
         return self._version
 
-    def note(self) -> None:
+    def notify(self) -> None:
         """Count a change, and wake all waiters."""
         self._version += 1
         if self._waiting:  # each message comes here, mostly without a waiting task
             self._waiting.unpark_all()
         for each in self._followers:
-            each.note()
+            each.notify()
 
     def pass_on(self, follower: "Changes") -> None:
         """Count each change from now on in `follower`, too, which lives as long as this one."""
@@ -45,7 +45,7 @@ class Changes:
 @attrs.define(eq=False)
 class QueueTurn:
     """
-    A place in the order of its queue, made by `Turns.take`. Leaving the block ends the turn.
+    A place in the order of its queue, made by `Turns.acquire`. Leaving the block ends the turn.
 
     A call that was cancelled while it waited doesn't let the calls behind it go before those in
     front of it.
@@ -60,7 +60,7 @@ class QueueTurn:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end()
+        self.release()
 
     async def come(self) -> None:
         """Return once all earlier turns have ended; at once if they have."""
@@ -69,7 +69,7 @@ class QueueTurn:
                 await self.before.over.wait()
             self.before = self.before.before
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Let the next call go on. It begins after the caller's next checkpoint."""
         if not self.over.is_set():
             self.over.set()
@@ -82,7 +82,7 @@ class Turns:
 
     _last: dict[str, QueueTurn] = attrs.field(factory=dict, init=False)
 
-    def take(self, key: str | None) -> QueueTurn:
+    def acquire(self, key: str | None) -> QueueTurn:
         """
         Take the next turn of the key. Without a key, the turn has no other before or behind it.
         """
@@ -92,7 +92,7 @@ class Turns:
         return turn
 
     def forget(self, turn: QueueTurn) -> None:
-        """Forget a turn that has ended. `QueueTurn.end` calls this."""
+        """Forget a turn that has ended. `QueueTurn.release` calls this."""
         if turn.key is None or self._last.get(turn.key) is not turn:
             return
         before = turn.before

@@ -11,7 +11,7 @@ async def test_each_change_is_the_next_version(autojump_clock):
     changes = Changes()
     versions = [changes.version]
     for _ in range(3):
-        changes.note()
+        changes.notify()
         versions.append(changes.version)
 
     assert versions == [0, 1, 2, 3]
@@ -20,7 +20,7 @@ async def test_each_change_is_the_next_version(autojump_clock):
 @pytest.mark.parametrize("seen", [-1, 0, 3])
 async def test_a_caller_that_saw_another_version_doesnt_wait(seen, autojump_clock):
     changes = Changes()
-    changes.note()
+    changes.notify()
     started = trio.current_time()
 
     assert await changes.wait(seen) == 1
@@ -39,7 +39,7 @@ async def test_a_change_wakes_all_who_wait(nursery, autojump_clock):
     await wait_all_tasks_blocked()
     before = list(woken)
 
-    changes.note()
+    changes.notify()
     await wait_all_tasks_blocked()
 
     assert before == []
@@ -55,8 +55,8 @@ async def test_a_waiter_that_is_woken_late_hears_of_the_last_version(nursery, au
 
     nursery.start_soon(wait)
     await wait_all_tasks_blocked()
-    changes.note()
-    changes.note()
+    changes.notify()
+    changes.notify()
     await wait_all_tasks_blocked()
 
     assert woken == [2]
@@ -64,7 +64,7 @@ async def test_a_waiter_that_is_woken_late_hears_of_the_last_version(nursery, au
 
 async def test_waiting_ends_with_a_cancellation_also_where_there_is_a_change(autojump_clock):
     changes = Changes()
-    changes.note()
+    changes.notify()
 
     with trio.move_on_after(0) as scope:
         await changes.wait(0)
@@ -74,7 +74,7 @@ async def test_waiting_ends_with_a_cancellation_also_where_there_is_a_change(aut
 
 async def test_the_next_change_is_one_after_the_call(autojump_clock):
     changes = Changes()
-    changes.note()
+    changes.notify()
     versions = []
 
     async def wait() -> None:
@@ -84,6 +84,6 @@ async def test_the_next_change_is_one_after_the_call(autojump_clock):
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
         assert versions == []
-        changes.note()
+        changes.notify()
 
     assert versions == [2]

@@ -12,7 +12,7 @@ async def test_calls_of_one_key_go_on_in_their_order(nursery, autojump_clock):
     turns, gone = Turns(), []
 
     async def call(number, seconds):
-        with turns.take("a") as turn:
+        with turns.acquire("a") as turn:
             await trio.sleep(seconds)
             await turn.come()
             gone.append(number)
@@ -29,7 +29,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_lets_nobody_pass(nursery,
     turns, gone, scope = Turns(), [], trio.CancelScope()
 
     async def call(number):
-        with turns.take("a") as turn:
+        with turns.acquire("a") as turn:
             await turn.come()
             gone.append(number)
 
@@ -37,7 +37,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_lets_nobody_pass(nursery,
         with scope:
             await call("cancelled")
 
-    first = turns.take("a")
+    first = turns.acquire("a")
     nursery.start_soon(cancelled)
     await wait_all_tasks_blocked()
     nursery.start_soon(call, 1)
@@ -47,7 +47,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_lets_nobody_pass(nursery,
     nursery.start_soon(call, 2)
     await wait_all_tasks_blocked()
     before = list(gone)
-    first.end()
+    first.release()
     await wait_all_tasks_blocked()
 
     assert (before, gone) == ([], [1, 2])
@@ -61,12 +61,12 @@ async def test_the_last_call_that_is_cancelled_lets_nobody_pass(nursery, autojum
             await turn.come()
             gone.append(turn)
 
-    first, last = turns.take("a"), turns.take("a")
-    last.end()  # without having come
-    nursery.start_soon(partial(call, turns.take("a")))
+    first, last = turns.acquire("a"), turns.acquire("a")
+    last.release()  # without having come
+    nursery.start_soon(partial(call, turns.acquire("a")))
     await wait_all_tasks_blocked()
     before = list(gone)
-    first.end()
+    first.release()
     await wait_all_tasks_blocked()
 
     assert (before, len(gone)) == ([], 1)
@@ -74,18 +74,18 @@ async def test_the_last_call_that_is_cancelled_lets_nobody_pass(nursery, autojum
 
 async def test_other_keys_and_calls_without_one_do_not_wait(autojump_clock):
     turns = Turns()
-    turns.take("a")
+    turns.acquire("a")
 
     with trio.fail_after(1.0):
-        for turn in (turns.take("b"), turns.take(None)):
+        for turn in (turns.acquire("b"), turns.acquire(None)):
             await turn.come()
 
 
 async def test_a_turn_that_begins_after_all_others_have_ended_waits_for_none(autojump_clock):
     turns = Turns()
-    first, second, third = (turns.take("a") for _ in range(3))
+    first, second, third = (turns.acquire("a") for _ in range(3))
 
     for turn in (second, third, first):
-        turn.end()
+        turn.release()
 
-    assert turns.take("a").before is None
+    assert turns.acquire("a").before is None

@@ -77,7 +77,7 @@ class Trimmer:
 
     def note_end(self) -> None:
         """Note that a connection has ended."""
-        self._ends.note()
+        self._ends.notify()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """

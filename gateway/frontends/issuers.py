@@ -110,7 +110,7 @@ class Provider:
                     failures += 1
                 finally:
                     self._is_reading = False
-                self._reads.note()
+                self._reads.notify()
                 retry = min(_FIRST_RETRY * 2.0 ** min(failures - 1, 10), _LAST_RETRY)
                 with trio.move_on_after(retry if failures else self.options.refresh):
                     await self._wanted.wait()
@@ -171,7 +171,7 @@ class Issuers:
             if provider not in fresh.values():
                 provider.scope.cancel()
         self._providers = fresh
-        self._changes.note()
+        self._changes.notify()
 
     def _make(self, options: IssuerOptions, before: Provider | None) -> Provider:
         provider = Provider(

@@ -270,7 +270,7 @@ class LeasedVisibility:
             await self._renew(held)
         held.until = trio.current_time() + hidden.total_seconds()
         held.stamp = self._new_stamp()
-        held.changes.note()
+        held.changes.notify()
         return self._taken_message(
             held, Delivery(message=Message(), sequence_number=held.sequence), hidden
         )
@@ -389,7 +389,7 @@ class LeasedVisibility:
 
     def _forget(self, held: _LeasedMessage) -> None:
         held.over = True
-        held.changes.note()
+        held.changes.notify()
         key = held.entity.key, held.sequence
         left = [each for each in self._held.pop(key, ()) if each is not held]
         if left:

@@ -56,7 +56,7 @@ class Refusals:
         elif len(self._told) < MOST:
             self._told[event] = 0
             self._observer.report(event)
-            self._reports.note()
+            self._reports.notify()
         else:
             rest = attrs.evolve(event, peer="", name="")
             self._told[rest] = self._told.get(rest, 0) + 1

@@ -97,4 +97,4 @@ class ConcurrencyLimiter:
 
     def _note(self) -> None:
         if not self._is_full:
-            self._changes.note()
+            self._changes.notify()

@@ -93,4 +93,4 @@ class HandlerEndpoint:
         """Note that another message may become the trial."""
         if self._trial is who:
             self._trial = None
-            self._changes.note()
+            self._changes.notify()

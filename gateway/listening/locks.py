@@ -36,7 +36,7 @@ class LockRenewals:
         self._watched[locked] = None
         if locked.renew_at < self._next:
             self._next = locked.renew_at
-            self._sooner.note()
+            self._sooner.notify()
 
     def forget(self, locked: Locked) -> None:
         self._watched.pop(locked, None)

@@ -49,7 +49,7 @@ class Subscription:
         return self._triggers is not None and self._triggers.hears_all_senders
 
     def notify(self) -> None:
-        self._changes.note()
+        self._changes.notify()
 
     async def wait(self, seen: int) -> None:
         """Return when `notifications` differs from `seen`."""

@@ -87,7 +87,7 @@ class Control:
         else:
             changed = self._steer_syphons(order, overrides)
             self._report(order, operator, changed=changed)
-        self._orders.note()
+        self._orders.notify()
         return ControlAnswer(
             action=order.action.value,
             targets=order.targets,

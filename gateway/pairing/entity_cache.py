@@ -76,12 +76,12 @@ class EntityCache:
         row = self._rows.setdefault(known.entity.key, _CachedEntity(known))
         if row.known is known or row.known != known:
             row.known = known
-            self.changes.note()
+            self.changes.notify()
 
     def remove(self, entity: EntityPath) -> None:
         """Forget an entity that the primary reports as missing."""
         if self._rows.pop(entity.key, None) is not None:
-            self.changes.note()
+            self.changes.notify()
 
     def restore(self, known: Iterable[KnownEntity]) -> None:
         for one in known:

@@ -43,7 +43,7 @@ class Evidence:
         if self.namespace.is_lost:
             self.comeback.failed(now)
         if self.namespace.is_lost is not was_lost:
-            self.changes.note()
+            self.changes.notify()
 
     def is_outdated(self, error: BrokerError) -> bool:
         """True if the failure is remembered, and the namespace has answered since."""
@@ -56,10 +56,10 @@ class Evidence:
         """
         was_lost, found = self.namespace.is_lost, self.namespace.answered(began)
         if found:
-            self.changes.note()
+            self.changes.notify()
         if found and was_lost:
             self.found_at = trio.current_time()
-            self.returns.note()
+            self.returns.notify()
         return found
 
     def in_time(self, attempt: Attempt) -> None:
@@ -87,7 +87,7 @@ class Evidence:
         """Discard all evidence."""
         self.namespace.forget()
         self.comeback.forget()
-        self.changes.note()
+        self.changes.notify()
         self._slow.clear()
 
     def forget_old(self, now: float) -> None:

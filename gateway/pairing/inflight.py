@@ -49,7 +49,7 @@ class InFlight:
         self, entity: EntityPath, size: int, deadline: float, *, in_order: bool = False
     ) -> None:
         """Reserve `size` bytes until `release`. Waits and raises as `reserve` does."""
-        with self._turns.take(entity.key if in_order else None) as turn:
+        with self._turns.acquire(entity.key if in_order else None) as turn:
             if turn.before is not None:
                 with trio.move_on_at(deadline):
                     await turn.come()

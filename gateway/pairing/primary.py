@@ -72,7 +72,7 @@ class PrimarySender:
             BrokerError: the verdict for all pending batches; diverting doesn't help.
         """
         while sending.pending and sending.left > SHORTEST_ATTEMPT:
-            with self._turns.take(sending.entity.key if sending.in_order else None) as turn:
+            with self._turns.acquire(sending.entity.key if sending.in_order else None) as turn:
                 await turn.come()
                 attempt = await self._begin(sending) if sending.left > SHORTEST_ATTEMPT else None
                 if attempt is None:
@@ -284,7 +284,7 @@ class PrimarySender:
         has_other_way: bool = False,
     ) -> Sequence[BrokerError | None]:
         if turn is not None:
-            turn.end()  # the primary keeps the order from here on
+            turn.release()  # the primary keeps the order from here on
         return await send_each_in_time(
             self.primary,
             sending.entity,

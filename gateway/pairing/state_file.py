@@ -164,19 +164,19 @@ class StateFile:
     async def _save_after_changes(self) -> None:
         seen = self._dirty.version
         if self._saved != self._versions:
-            self._dirty.note()
+            self._dirty.notify()
         while True:
             await self._dirty.wait(seen)
             await trio.sleep(self.between_saves)
             seen = self._dirty.version
             if not await self.save():
-                self._dirty.note()
+                self._dirty.notify()
                 await trio.sleep(self.retry)
 
     async def _watch(self, changes: Changes, seen: int) -> None:
         while True:
             seen = await changes.wait(seen)
-            self._dirty.note()
+            self._dirty.notify()
 
     async def hold(self) -> None:
         """Save now, and then leave the file to another process, until `go_on`."""
@@ -186,7 +186,7 @@ class StateFile:
     def go_on(self) -> None:
         """The file is this process's again: save what has changed."""
         self._is_held = False
-        self._dirty.note()
+        self._dirty.notify()
 
     async def save(self) -> bool:
         """

@@ -186,7 +186,7 @@ class StateTable:
                 self.force_back(record.entity, reason)
             elif covered:
                 self.state_of(record.entity)
-        self.changes.note()
+        self.changes.notify()
 
     # For other processes with the same pair.
 
@@ -282,7 +282,7 @@ class StateTable:
                 failover=Failover(state=known),
                 changed=trio.current_time(),
             )
-        self.changes.note()
+        self.changes.notify()
 
     def _note(
         self,
@@ -341,7 +341,7 @@ class StateTable:
         record.reason, record.changed = reason, now
         record.verdict.unpark_all()
         record.moved.unpark_all()
-        self.changes.note()
+        self.changes.notify()
 
 
 def _reason_of(pin: Override | None) -> str:

@@ -344,7 +344,7 @@ class EntityStates(StateTable):
         """Remember that the primary has no such entity, or has disabled it, and tell operators."""
         if record.unreachable is None:
             record.reason = reason
-            self.changes.note()
+            self.changes.notify()
         record.unreachable = error
 
     def _delay_next_trial(self, record: EntityRecord) -> None:

@@ -63,7 +63,7 @@ class RecentEvents:
     def _keep(self, kept: _KeptEvent) -> None:
         self._kept.append(kept)
         self._last += 1
-        self.changes.note()
+        self.changes.notify()
 
     @property
     def run(self) -> str:

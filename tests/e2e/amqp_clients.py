@@ -90,7 +90,7 @@ class Producer:
     async def _read(self, stdout: trio.abc.ReceiveStream) -> None:
         async for part in stdout:
             self._output += part
-            self._printed.note()
+            self._printed.notify()
 
     def stop(self) -> None:
         self._stop.set()

@@ -55,7 +55,7 @@ class Load:
         finally:
             self._limit.release_on_behalf_of(number)
         self.answers[answer] += 1
-        self._changes.note()
+        self._changes.notify()
         if answer[0] == 201:
             self.accepted.add(body)
 

@@ -41,7 +41,7 @@ class History:
         while not self.is_over:
             if await self._send(gateway, f"{name}-{self.numbers[name]}"):
                 self.numbers[name] += 1
-                self.changes.note()
+                self.changes.notify()
 
     async def acknowledged(self, name: str, number: int) -> None:
         with trio.fail_after(120.0):

@@ -58,7 +58,7 @@ class Tool:
 
     def note(self, text: str) -> None:
         self.shown.setdefault(text, time.time())
-        self._changes.note()
+        self._changes.notify()
 
     async def has(self, text: str) -> None:
         """Wait until it has shown that."""

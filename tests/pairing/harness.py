@@ -124,7 +124,7 @@ class Events:
 
     def report(self, event: Event) -> None:
         self.all.append(event)
-        self._changes.note()
+        self._changes.notify()
 
     def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.all if isinstance(event, kind)]

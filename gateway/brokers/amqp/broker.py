@@ -199,7 +199,7 @@ class AmqpBroker:
         the link ends meanwhile, the batches that weren't written get its error.
         """
         since = ANY_TIME if fails_fast else trio.current_time()
-        with self._turns.take(entity.key) as turn:
+        with self._turns.acquire(entity.key) as turn:
             await turn.come()
             posted = await self._post_each(entity, batches, since)
         return [

@@ -222,7 +222,7 @@ class CbsTokens:
             raise _refusal(reply)
         self._due[address] = asked + max(_SOONEST, _RENEWED_AT * token.seconds)
         self._good_until[address] = asked + good_for
-        self._added.note()
+        self._added.notify()
 
     async def _ask(self, request: NodeRequest) -> Reply:
         for _ in range(_TRIES):

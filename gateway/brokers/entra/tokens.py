@@ -126,7 +126,7 @@ class AccessTokens:
                 pause = self._keep(await self._request())
             except BrokerError as error:
                 pause = self._fail(error)
-            self._changes.note()
+            self._changes.notify()
             with trio.move_on_after(pause):
                 await self._hurry.wait()
 

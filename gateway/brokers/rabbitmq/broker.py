@@ -242,7 +242,7 @@ class RabbitmqBroker:
                 prepared.append(self._prepared(entity, batch))
             except BrokerError as error:
                 verdicts[index] = error
-        with self._turns.take(entity.key) as turn:
+        with self._turns.acquire(entity.key) as turn:
             await turn.come()
             answers = await self._publish(entity, prepared, since, turn)
         good = [index for index, verdict in enumerate(verdicts) if verdict is None]
@@ -522,7 +522,7 @@ class RabbitmqBroker:
     async def _publish_one(
         self, entity: EntityPath, messages: Sequence[Outgoing], since: float
     ) -> None:
-        [verdict] = await self._publish(entity, [messages], since, self._turns.take(None))
+        [verdict] = await self._publish(entity, [messages], since, self._turns.acquire(None))
         if verdict is not None:
             raise verdict
 

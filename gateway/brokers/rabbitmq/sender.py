@@ -310,7 +310,7 @@ class RabbitmqSender:
             began = trio.current_time()
             under_way = [self._put(lane, messages) for messages in batches]
             if turn is not None:
-                turn.end()
+                turn.release()
             await self._wait_for_confirms(lane, under_way, began)
         finally:
             lane.users -= 1

@@ -70,7 +70,7 @@ class ClaimedBroker(SendWrapper):
     ) -> Sequence[BrokerError | None]:
         """As `SendsMany.send_many`: a call waits for the bodies of earlier calls."""
         send = required(self.broker, SendsMany).send_many
-        with self._turns.take(entity.key) as turn:
+        with self._turns.acquire(entity.key) as turn:
             return await self._send(partial(send, fails_fast=fails_fast), entity, batches, turn)
 
     async def wrap_sends(
@@ -80,7 +80,7 @@ class ClaimedBroker(SendWrapper):
         Put large bodies into the store, then send. A batch whose body the store doesn't accept
         isn't sent.
         """
-        return await self._send(send, entity, batches, self._turns.take(None))
+        return await self._send(send, entity, batches, self._turns.acquire(None))
 
     async def _send(
         self, send: SendEach[T], entity: EntityPath, batches: Batches, turn: QueueTurn
@@ -98,7 +98,7 @@ class ClaimedBroker(SendWrapper):
             if not has_its_turn:  # the call was cancelled: nothing was sent
                 with trio.move_on_after(LAST_STEP, shield=True):
                     await self.claim_check.forget([claim for each in kept for claim in each])
-        turn.end()
+        turn.release()
         sent = [batch for batch in ready if not isinstance(batch, BrokerError)]
         answers = iter(await send(entity, sent) if sent else ())
         verdicts = [each if isinstance(each, BrokerError) else next(answers) for each in ready]

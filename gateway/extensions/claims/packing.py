@@ -185,10 +185,10 @@ class PackedBroker(ForwardingBroker):
             answers = await self._pack_in_order(entity, rule, packable)
         elif good:
             send = required(self.broker, SendsMany).send_many
-            with self._turns.take(None if rule is None else entity.key) as turn:
+            with self._turns.acquire(None if rule is None else entity.key) as turn:
                 self._stop_collecting(entity)  # later messages are behind these
                 await turn.come()
-                turn.end()
+                turn.release()
                 sent = [batches[index] for index in good]
                 answers = await send(entity, sent, fails_fast=fails_fast)
         for index, answer in zip(good, answers, strict=True):
@@ -243,7 +243,7 @@ class PackedBroker(ForwardingBroker):
         parcel = self._parcels.get(entity.key)
         if parcel is None or not parcel.has_room(len(members), size):
             self._stop_collecting(entity)
-            parcel = _Parcel(entity, rule, self._turns.take(entity.key))
+            parcel = _Parcel(entity, rule, self._turns.acquire(entity.key))
             self._parcels[entity.key] = parcel
             self._nursery.start_soon(self._send_parcel, parcel)
         self._senders += 1
@@ -264,7 +264,7 @@ class PackedBroker(ForwardingBroker):
             if parcel.in_order:
                 await parcel.turn.come()
             else:
-                parcel.turn.end()
+                parcel.turn.release()
             parcel.closed = True
             if self._parcels.get(parcel.entity.key) is parcel:
                 del self._parcels[parcel.entity.key]
@@ -276,7 +276,7 @@ class PackedBroker(ForwardingBroker):
                 parcel.verdict = error
         finally:
             parcel.closed = True
-            parcel.turn.end()
+            parcel.turn.release()
             parcel.done.set()
 
     async def _send_together(self, parcel: _Parcel) -> None:

@@ -148,7 +148,7 @@ class Drills:
         )
         self.cuts[drill.namespace].begin(drill, self._deadline)
         self._tell_followers(drill, seconds)
-        self._orders.note()
+        self._orders.notify()
 
     def _end_if_over(self) -> None:
         if self._drill is not None and trio.current_time() >= self._deadline:
@@ -168,7 +168,7 @@ class Drills:
                 ended_by=ended_by,
             )
         )
-        self._orders.note()
+        self._orders.notify()
 
     def _tell_followers(self, drill: Drill | None, seconds: float) -> None:
         for follow in self.followers:

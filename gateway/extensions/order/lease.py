@@ -170,7 +170,7 @@ class OrderLease:
         self._waiting += 1
         self._taking += not forwards
         try:
-            self.changes.note()
+            self.changes.notify()
             with trio.move_on_at(deadline):
                 while not self._is_enough(forwards):
                     await self.changes.wait_next()
@@ -189,7 +189,7 @@ class OrderLease:
         await trio.lowlevel.checkpoint()
         self._waiting += 1
         try:
-            self.changes.note()
+            self.changes.notify()
             while not self.is_open:
                 await self.changes.wait_next()
         finally:
@@ -214,7 +214,7 @@ class OrderLease:
         """The gateway with that address says that it has the lease."""
         if not self.is_valid:
             self._orderer = address
-            self.changes.note()
+            self.changes.notify()
 
     def forget_orderer(self, address: str, *, in_vain: bool = False) -> None:
         """
@@ -242,7 +242,7 @@ class OrderLease:
             self._sends -= 1
             self._used_at = trio.current_time()
             if self._is_closed:
-                self.changes.note()
+                self.changes.notify()
 
     @contextmanager
     def while_open(self) -> Iterator[None]:
@@ -270,7 +270,7 @@ class OrderLease:
         self._is_held, self._is_last, self._is_asked_for = True, True, False
         self._orderer, self._in_vain = "", 0
         self._since = self._used_at = trio.current_time()
-        self.changes.note()
+        self.changes.notify()
 
     def extend(self, requested: float) -> None:
         """The lease was renewed, by a request that began at that time."""
@@ -289,7 +289,7 @@ class OrderLease:
     def ask(self) -> None:
         """Another gateway wants the lease."""
         self._is_asked_for = True
-        self.changes.note()
+        self.changes.notify()
 
     @property
     def may_be_named(self) -> bool:
@@ -339,7 +339,7 @@ class OrderLease:
     def reopen(self) -> None:
         """Let sends begin, as soon as the lease is valid."""
         self._is_closed = False
-        self.changes.note()
+        self.changes.notify()
 
     def has_run_out(self) -> bool:
         """True, once, if the lease has run out without having been let go."""

@@ -245,7 +245,7 @@ class OrderedSends:
         digest = parts[0].key.digest
         call = _Call(
             parts=parts,
-            turn=self._turns.take(digest),
+            turn=self._turns.acquire(digest),
             taken=taken,
             deadline=deadline,
             is_forwarded=is_forwarded,
@@ -289,7 +289,7 @@ class OrderedSends:
 
     def _end(self, call: _Call) -> None:
         """End the call's turn, if that hasn't ended."""
-        call.turn.end()
+        call.turn.release()
         calls = self._calls.get(call.digest, {})
         if call in calls:
             del calls[call]

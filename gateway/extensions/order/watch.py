@@ -104,7 +104,7 @@ class OrderedQueue:
             away.left = None if away.left is None else away.left + messages
         elif len(self.away) < self.most_away:
             self.away[key.digest] = _Away(key.entity, self._version)
-            self.wanted.note()
+            self.wanted.notify()
         else:
             self.any_key = self._version
 
@@ -116,7 +116,7 @@ class OrderedQueue:
         """Other gateways may have sent messages of any key to the queue."""
         self._version += 1
         self.any_key, self.no_wait_before = self._version, 0.0
-        self.wanted.note()
+        self.wanted.notify()
 
     def note_list(self, found: Counter[str], version: int) -> None:
         """
@@ -188,7 +188,7 @@ class OrderWatch:
         queue = self.queue_of(key)
         queue.waiting += 1
         try:
-            queue.wanted.note()
+            queue.wanted.notify()
             with trio.move_on_at(deadline):
                 while not self.is_home(key) and queue.may_return_soon(key, few):
                     await self.changes.wait_next()
@@ -236,7 +236,7 @@ class OrderWatch:
                 queue.is_long = True
             else:
                 queue.note_list(found, version)
-            self.changes.note()
+            self.changes.notify()
 
     async def _count(self, queue: EntityPath) -> Counter[str] | None:
         """The number of messages of each key; None: there are too many."""

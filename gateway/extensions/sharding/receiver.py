@@ -170,7 +170,7 @@ class ShardedReceiver(Wrapper):
                     nursery.start_soon(self._serve, source)
                 for number in self._sources.keys() - numbers:
                     self._remove(self._sources.pop(number))
-                    self._news.note()
+                    self._news.notify()
                 await self.table.changes.wait(seen)
 
     def _remove(self, source: _ShardSource) -> None:
@@ -210,7 +210,7 @@ class ShardedReceiver(Wrapper):
                 return taken
             if (error := self._failure()) is not None:
                 raise error
-            self._wanted.note()
+            self._wanted.notify()
             await self._news.wait(seen)
 
     async def receive_available(self, limit: int) -> Sequence[Delivery]:
@@ -270,7 +270,7 @@ class ShardedReceiver(Wrapper):
     def _linger(self) -> None:
         self._lasts = trio.current_time() + LINGER
         if not self._lingers:
-            self._left.note()
+            self._left.notify()
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """As `Polls.poll`: one request to each shard, until one has messages."""
@@ -336,7 +336,7 @@ class ShardedReceiver(Wrapper):
                         source.receiver = receiver
                         source.error, failures = None, 0
                         self._first = self._first or receiver
-                        self._news.note()
+                        self._news.notify()
                         await self._receive_from(source, receiver)
                 except BrokerError as error:
                     source.receiver = None
@@ -356,19 +356,19 @@ class ShardedReceiver(Wrapper):
                     if source.scope.cancel_called:
                         continue
                 source.error, failures = None, 0
-                self._news.note()
+                self._news.notify()
             except BrokerError as error:  # the receiver stays open: its deliveries can be settled
                 failures += 1
                 await self._pause(source, error, failures)
             finally:
                 source.receiving = None
                 if self._looking:
-                    self._news.note()
+                    self._news.notify()
 
     async def _pause(self, source: _ShardSource, error: BrokerError, failures: int) -> None:
         """Wait before the next attempt; less, if a call waits and no shard works."""
         source.error = error
-        self._news.note()
+        self._news.notify()
         with trio.move_on_after(_AGAIN.delay(failures, self.rng)):
             while source.error is not None:
                 await self._wanted.wait_next()

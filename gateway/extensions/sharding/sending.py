@@ -161,13 +161,13 @@ class ShardedSending:
         for index, part in enumerate(parts):
             of_shard.setdefault(part.shard, []).append(index)
         verdicts: dict[int, T | BrokerError] = {}
-        turns = {shard: self._turns.take(queue.path.shard(shard).key) for shard in of_shard}
+        turns = {shard: self._turns.acquire(queue.path.shard(shard).key) for shard in of_shard}
 
         async def send_in_turn(shard: int, indexes: Sequence[int]) -> None:
             path = queue.path.shard(shard)
             with turns[shard] as turn:
                 await turn.come()
-                turn.end()  # the shard keeps the order from here on
+                turn.release()  # the shard keeps the order from here on
                 found = await send(path, [parts[index].messages for index in indexes])
             verdicts.update(zip(indexes, found, strict=True))
             self._note(path, found)
@@ -182,7 +182,7 @@ class ShardedSending:
                         nursery.start_soon(send_in_turn, shard, indexes)
             finally:
                 for turn in turns.values():  # of tasks that were cancelled before they began
-                    turn.end()
+                    turn.release()
         return [verdicts[index] for index in range(len(parts))]
 
     def _note(self, shard: EntityPath, verdicts: Sequence[object]) -> None:

@@ -127,13 +127,13 @@ class ShardTable:
                 new = frozenset(range(before.rule.shards, rule.shards))
                 joining = (before.joining | new) & frozenset(range(rule.shards))
                 self._queues[path.key] = ShardedQueue(path=path, rule=rule, joining=joining)
-        self.changes.note()
+        self.changes.notify()
 
     def join(self, path: EntityPath, number: int) -> None:
         """The shard exists: from now on it gets messages."""
         queue = self._queues[path.key]
         self._queues[path.key] = attrs.evolve(queue, joining=queue.joining - {number})
-        self.changes.note()
+        self.changes.notify()
 
 
 def key_of(message: Message) -> str | None:

@@ -40,11 +40,11 @@ class WorkerChannel:
         Send the message soon, without waiting. For messages of which only a few are under way.
         """
         self._outbox.append(json.dumps(message).encode() + b"\n")
-        self._changes.note()
+        self._changes.notify()
 
     def wake(self) -> None:
         """Call the collectors soon."""
-        self._changes.note()
+        self._changes.notify()
 
     async def sent(self) -> None:
         """Return when the other side has every message that was put."""
@@ -63,7 +63,7 @@ class WorkerChannel:
                 while self._outbox:
                     await self.stream.send_all(self._outbox[0])
                     self._outbox.popleft()
-                    self._sent.note()
+                    self._sent.notify()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return  # the reader notices the end, too
 

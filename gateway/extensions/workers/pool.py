@@ -304,7 +304,7 @@ class WorkerPool:
             if "status" in message:
                 worker.status = parse_status(message["status"].encode(), SECTIONS)
                 worker.answered = max(worker.answered, message["answer"])
-                worker.told.note()
+                worker.told.notify()
             if "changes" in message and self._hub is not None:
                 self._hub.take(worker.number, message["changes"])
             if worker.cache is not None:
@@ -324,7 +324,7 @@ class WorkerPool:
         if self._hub is not None:
             self._hub.remove(worker.number)
         worker.has_ended = True
-        worker.told.note()
+        worker.told.notify()
         if worker.status is not None:
             before = self._past.get(worker.number)
             last = worker.status

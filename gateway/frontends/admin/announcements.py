@@ -33,7 +33,7 @@ class Stream:
         if self._queues is None and (len(self._waiting) >= MOST or EVERYTHING in self._waiting):
             self._waiting, queue, size = {}, EVERYTHING, 0
         self._waiting[queue] = self._waiting.get(queue, 0) + size
-        self._arrivals.note()
+        self._arrivals.notify()
 
     async def next(self) -> Mapping[EntityPath, int]:
         """

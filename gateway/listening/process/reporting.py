@@ -37,7 +37,7 @@ class Measured:
 
     def _add(self, change: Report) -> None:
         self.report += change
-        self.changed.note()
+        self.changed.notify()
 
 
 @attrs.define(eq=False, kw_only=True)

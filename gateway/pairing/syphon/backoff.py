@@ -156,7 +156,7 @@ class EntityBackoffs:
         row, attempt = self._backoffs.get(permit.entity.key), permit.attempt
         if row is not None and permit in row.tries:
             row.tries.remove(permit)
-            self._changes.note()
+            self._changes.notify()
         if self.states is not None and attempt is not None:
             self.states.release(attempt)
 
@@ -187,7 +187,7 @@ class EntityBackoffs:
             self.load.probe_until_back(entity)
         seconds = max(least, backoff.delay(row.failures, self.rng))
         row.until = max(row.until, trio.current_time() + seconds)
-        self._changes.note()
+        self._changes.notify()
         self.observer.report(
             SyphonBackedOff(entity=entity, seconds=seconds, reason=reason, in_doubt=in_doubt)
         )
@@ -219,7 +219,7 @@ class EntityBackoffs:
             return
         row.failures, row.until = 0, 0.0
         row.tries.clear()
-        self._changes.note()
+        self._changes.notify()
         row.window *= 2
         if row.window >= self.largest:
             del self._backoffs[entity.key]

@@ -89,7 +89,7 @@ class BatchWindow:
             most = self._most_like(batch) if well and seconds <= QUICK else self.largest
             self.limit = min(most, 2 * self.limit)
         self._allowed = min(MAX_BATCHES, 2 * self._allowed) if well else 1
-        self._changes.note()
+        self._changes.notify()
 
     def _most_like(self, batch: ReceivedBatch) -> int:
         """The deliveries of the largest batch of such messages of which all others have room."""

@@ -151,7 +151,7 @@ class Destination:
         if told == was:
             return
         self.identity, self._accepted = told, None
-        self.changes.note()
+        self.changes.notify()
         if was is None or not was.is_lasting or self.observer is None:
             return
         self.observer.report(

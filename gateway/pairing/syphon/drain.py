@@ -250,7 +250,7 @@ class Drain:
                 with suppress(BrokerError):  # its lock expires by itself
                     await receiver.settle(one.handle, Abandon())
                     released += 1
-        self._given_back.note()  # a drain that pauses receives at once
+        self._given_back.notify()  # a drain that pauses receives at once
 
     @property
     def _suspended_count(self) -> int:

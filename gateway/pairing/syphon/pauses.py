@@ -33,7 +33,7 @@ class Pauses:
         for scope, queue in self._scopes.items():
             if self.is_paused(queue):
                 scope.cancel()
-        self.changes.note()
+        self.changes.notify()
 
     async def wait_resumed(self, queue: EntityPath) -> None:
         """Return when the backlog queue isn't paused; a checkpoint only if it is."""

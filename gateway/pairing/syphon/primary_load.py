@@ -94,7 +94,7 @@ class PrimaryLoad:
         """
         if self.probes and entity not in self._out:
             self._out[entity] = False
-            self.changes.note()
+            self.changes.notify()
 
     @property
     def is_in_doubt(self) -> bool:
@@ -121,7 +121,7 @@ class PrimaryLoad:
                     answered = await self._is_answered(entity)
         finally:
             del self._asking[question]
-            self.changes.note()
+            self.changes.notify()
         if answered or not self.probes:
             return answered
         self._out[entity] = True
@@ -167,7 +167,7 @@ class PrimaryLoad:
         self._reachability.silent(entity.key, began, now)
         if self.is_lost and not was_lost:
             self._slow_start.start_again()
-            self.changes.note()
+            self.changes.notify()
 
     def backlog_busy(self, began: float) -> None:
         """
@@ -220,7 +220,7 @@ class PrimaryLoad:
         self._found(began)
         if self._out.pop(entity, False):
             self._returns[entity] = trio.current_time()
-            self.changes.note()
+            self.changes.notify()
         return True
 
     def _lose(self, reason: str) -> None:
@@ -228,7 +228,7 @@ class PrimaryLoad:
         self._reachability.unconnected(reason, trio.current_time())
         if not was_lost:
             self._slow_start.start_again()
-            self.changes.note()
+            self.changes.notify()
 
     def _found(self, began: float) -> None:
         """Record an answer to a request that began at `began`."""
@@ -236,6 +236,6 @@ class PrimaryLoad:
         was_lost = self.is_lost
         if self._reachability.answered(began) and was_lost:
             self.found_at = trio.current_time()
-            self.changes.note()
+            self.changes.notify()
         elif self._asking:
-            self.changes.note()
+            self.changes.notify()

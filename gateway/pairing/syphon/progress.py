@@ -43,7 +43,7 @@ class ProgressReporter:
 
     def _note(self) -> None:
         self._last = trio.current_time()
-        self._moves.note()
+        self._moves.notify()
 
     async def run(self, count: Count, pending: int | None) -> None:
         """

@@ -437,12 +437,12 @@ class Calls:
             )
             assert batch.accepted_by is not None or batch.error is not None
             self.verdicts[name] = batch.accepted_by or batch.error.outcome
-            self.changes.note()
+            self.changes.notify()
 
     async def _deliver(self, key, batch, since) -> None:
         ids = [each.message_id for each in batch.messages]
         self.asked.append(ids)
-        self.changes.note()
+        self.changes.notify()
         await trio.sleep(self.seconds)
         errors = [self.refused[each] for each in ids if each in self.refused]
         if errors:

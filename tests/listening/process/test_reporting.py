@@ -58,7 +58,7 @@ async def test_a_change_is_reported_and_not_too_often(
     nursery.start_soon(Reporter(stream=theirs, measured=measured).run, lambda: None)
     for _ in range(1000):
         measured.report += Report(calls=1, seconds=0.5)
-        measured.changed.note()
+        measured.changed.notify()
         await trio.sleep(0.01)
     await trio.sleep(100.0)
     lines = bytes(await ours.receive_some()).splitlines()
