@@ -24,7 +24,7 @@ PEEKS: Final = 8  # in flight on a connection
 
 async def attach_without_end(client: AmqpClient, queue: str) -> None:
     """Attach links and detach them, many at a time."""
-    session, here = client.take_session(), Terminus(address="here")
+    session, here = client.acquire_session(), Terminus(address="here")
     for number in count():
         there = Terminus(address=queue)
         new = NewLink(name=f"{number}", we_send=True, source=here, target=there)

@@ -96,7 +96,7 @@ class ClientLoad:
         self.requests += 1
         self.bytes += size
 
-    def end(self, size: int = 0, count: int = 1) -> None:
+    def answered(self, size: int = 0, count: int = 1) -> None:
         """Note that the requests are answered."""
         self.requests -= count
         self.release(size)

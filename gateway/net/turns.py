@@ -72,10 +72,10 @@ class RequestTurn:
     # Of a waiting request; only the first of a line has a deadline.
     wait: trio.CancelScope | None = None
 
-    def end(self, answer: int = 0) -> None:
+    def release(self, answer: int = 0) -> None:
         """Note that the request has ended, with an answer of `answer` bytes."""
         self.line.note_answer(answer)
-        self.line.end(self)
+        self.line.release(self)
 
     @property
     def is_beside_light(self) -> bool:
@@ -129,7 +129,7 @@ class Contention:
         turn.is_light = True
         self._light_turns += 1
 
-    def end_light(self, turn: RequestTurn) -> None:
+    def release_light(self, turn: RequestTurn) -> None:
         """Note that the turn has ended, or isn't light."""
         if turn.is_light:
             turn.is_light = False
@@ -167,10 +167,10 @@ class Line:
     def is_idle(self) -> bool:
         return not (self._counted or self._waiting)
 
-    async def take(self, size: int = 0, count: int = 1) -> RequestTurn:
+    async def acquire(self, size: int = 0, count: int = 1) -> RequestTurn:
         """
         Return when it is the turn of a request of `size` bytes, or of `count` messages. The caller
-        calls `end` of the result. If cancelled, the request has no turn.
+        calls `release` of the result. If cancelled, the request has no turn.
         """
         now = trio.current_time()
         self._contention.note(self, now)
@@ -191,7 +191,7 @@ class Line:
                 self._let_on()  # some requests may have taken too long to count
         except BaseException:
             if turn.begun.is_set():
-                self.end(turn)
+                self.release(turn)
             else:
                 self._waiting.remove(turn)
                 self._let_on()  # the request may have been the first in its line
@@ -215,7 +215,7 @@ class Line:
 
     async def give_way(self, turn: RequestTurn) -> None:
         """As `RequestTurn.give_way`."""
-        self._contention.end_light(turn)
+        self._contention.release_light(turn)
         if self.is_beside_light:
             # A request that this pass of the event loop has read begins in it, perhaps later.
             await trio.lowlevel.checkpoint()
@@ -226,7 +226,7 @@ class Line:
         """Note that a request got an answer of `size` bytes."""
         self._answer += NEWEST * (size - self._answer)
 
-    def end(self, turn: RequestTurn) -> None:
+    def release(self, turn: RequestTurn) -> None:
         """Note that the request has ended."""
         self._uncount(turn)
         if self._in_progress and self._in_progress[0] is turn:
@@ -261,7 +261,7 @@ class Line:
         self._in_progress.append(turn)
 
     def _uncount(self, turn: RequestTurn) -> None:
-        self._contention.end_light(turn)
+        self._contention.release_light(turn)
         if turn.counts:
             turn.counts = False
             self._counted -= turn.count

@@ -100,7 +100,7 @@ class Visit:
         if not self.is_authorized:
             self.is_authorized = True
             self.scope.deadline = math.inf
-            self.end()
+            self.close()
 
     def _show(self, client: str) -> None:
         if self.clients is not None and self._connected is None:
@@ -109,7 +109,7 @@ class Visit:
             self._connected = load
         self.client = client
 
-    def end(self) -> None:
+    def close(self) -> None:
         self._strangers.pop(self, None)
 
     def release_peek(self) -> None:
@@ -120,7 +120,7 @@ class Visit:
 
     def leave(self) -> None:
         """Note that the connection has ended."""
-        self.end()
+        self.close()
         self.release_peek()
         if self._connected is not None:
             self._connected.disconnect()
@@ -165,7 +165,7 @@ class Visits:
         """
         for visit in self._strangers:
             if not visit.is_busy and owner in {None, visit.owner}:
-                visit.end()
+                visit.close()
                 visit.gave_way = True
                 visit.scope.cancel()
                 return True
@@ -251,27 +251,27 @@ async def peek_until_written() -> None:
         visit.peek_slot = slot
 
 
-async def take_turn(size: int, count: int = 1) -> RequestTurn | None:
+async def acquire_turn(size: int, count: int = 1) -> RequestTurn | None:
     """
     Return when it is the turn of a request of this task's client, of that size in bytes or
-    messages; the caller calls `end` of the result. None: the port keeps no order.
+    messages; the caller calls `release` of the result. None: the port keeps no order.
     """
     load = _load_in_turn()
     if load is None:
         return None  # noqa: ASYNC910 on the way of each request
-    return await load.line.take(size, count)
+    return await load.line.acquire(size, count)
 
 
-async def take_turn_to_read(size: int) -> RequestTurn | None:
+async def acquire_turn_to_read(size: int) -> RequestTurn | None:
     """
-    As `take_turn`, for `size` bytes that this task has read from its client and processes next.
+    As `acquire_turn`, for `size` bytes that this task has read from its client and processes next.
     These turns have a line of their own, so that no client's data waits for a namespace before it
     is read.
     """
     load = _load_in_turn()
     if load is None:
         return None  # noqa: ASYNC910 on the way of each read
-    return await load.reading.take(size)
+    return await load.reading.acquire(size)
 
 
 def largest_step(most: int, most_bytes: int) -> tuple[int, int]:
@@ -292,7 +292,7 @@ def _load_in_turn() -> ClientLoad | None:
 
 def begin_request() -> ClientLoad | None:
     """
-    Count a request of this task's client; the caller calls `end` of the result. None: requests
+    Count a request of this task's client; the caller calls `answered` of the result. None: requests
     aren't limited.
 
     Raises:

@@ -28,7 +28,7 @@ from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
 from gateway.frontends.leases import Leases
 from gateway.net.clients import MOST_PEEKS, PEEK_PATIENCE, ClientOptions, Clients
 from gateway.net.turns import BRIEF
-from gateway.net.visits import Visits, note_authorized, take_turn
+from gateway.net.visits import Visits, acquire_turn, note_authorized
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.exchange import Reply, build_request, parse_reply
@@ -272,11 +272,11 @@ async def test_a_client_is_forgotten_when_nothing_of_it_is_left(autojump_clock: 
     with visits.begin("192.0.2.1", "192.0.2.1:1"):
         note_authorized("first")  # the connection counts as one of this client
         note_authorized("second")
-        turn = await take_turn(10)
+        turn = await acquire_turn(10)
         assert turn is not None
         first, second = clients.load("first"), clients.load("second")
         assert turn.line is second.line
-        turn.end()
+        turn.release()
         assert clients.load("first") is first
         assert clients.load("second") is not second
 

@@ -33,7 +33,7 @@ class Client:
         self.ends += 1
 
     async def take(self, size: int = 0, count: int = 1) -> None:
-        self.turns.append(await self.line.take(size, count))
+        self.turns.append(await self.line.acquire(size, count))
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_beside_another_client_each_has_its_share(
 ) -> None:
     one, two = clients
     await two.take()
-    two.turns.pop().end()
+    two.turns.pop().release()
     await trio.sleep(SOON)
     for _ in range(10):
         nursery.start_soon(one.take)
@@ -76,7 +76,7 @@ async def test_beside_another_client_each_has_its_share(
     with trio.fail_after(0.01):
         await two.take()  # however many wait
     await trio.sleep(SOON)
-    one.turns[1].end()
+    one.turns[1].release()
     await wait_all_tasks_blocked()
 
     assert len(one.turns) == SHARE + 1
@@ -87,7 +87,7 @@ async def test_beside_a_light_client_others_have_as_few_requests(
 ) -> None:
     one, two = clients
     await two.take()
-    two.turns.pop().end()
+    two.turns.pop().release()
     for _ in range(10):
         nursery.start_soon(one.take)
     await wait_all_tasks_blocked()
@@ -107,7 +107,7 @@ async def test_clients_with_many_requests_have_their_shares_beside_each_other(
             nursery.start_soon(client.take)
     await trio.sleep(1.5 * SOON)
     for client in clients:
-        client.turns[0].end()
+        client.turns[0].release()
     await wait_all_tasks_blocked()
 
     assert (len(one.turns), len(two.turns)) == (SHARE + 1, SHARE + 1)
@@ -123,7 +123,7 @@ async def test_a_large_request_goes_alone(
     await wait_all_tasks_blocked()
     assert len(one.turns) == 1
 
-    one.turns[0].end()
+    one.turns[0].release()
     await wait_all_tasks_blocked()
 
     assert len(one.turns) == 2
@@ -146,7 +146,7 @@ async def test_between_its_steps_a_large_request_waits_for_that_of_a_light_clien
     nursery.start_soon(work)
     await wait_all_tasks_blocked()
     before = steps
-    two.turns.pop().end()
+    two.turns.pop().release()
     await two.take()  # its next request
     await wait_all_tasks_blocked()
 
@@ -197,14 +197,14 @@ async def test_requests_with_large_answers_go_one_after_the_other(
     one, two = clients
     for _ in range(20):
         await one.take()
-        one.turns.pop().end(MOST_BYTES)
+        one.turns.pop().release(MOST_BYTES)
     await two.take()
     for _ in range(3):
         nursery.start_soon(one.take)
     await wait_all_tasks_blocked()
     assert len(one.turns) == 1
 
-    one.turns[0].end(MOST_BYTES)
+    one.turns[0].release(MOST_BYTES)
     await wait_all_tasks_blocked()
 
     assert len(one.turns) == 2
@@ -215,10 +215,10 @@ async def test_small_answers_after_large_ones_give_the_whole_share_again(
 ) -> None:
     one, two = clients
     await one.take()
-    one.turns.pop().end(MOST_BYTES)
+    one.turns.pop().release(MOST_BYTES)
     for _ in range(20):
         await one.take()
-        one.turns.pop().end(100)
+        one.turns.pop().release(100)
     await two.take()
     await trio.sleep(SOON)
     for _ in range(2 * SHARE):
@@ -240,7 +240,7 @@ async def test_a_request_that_takes_long_counts_no_more(
     with trio.fail_after(3 * LONGEST):
         await one.take()
     for turn in one.turns:
-        turn.end()
+        turn.release()
 
     assert one.line.is_idle
 
@@ -271,11 +271,11 @@ async def test_a_cancelled_task_leaves_the_line(
         await one.take()
     assert scope.cancelled_caught
     for turn in list(one.turns):
-        turn.end()
+        turn.release()
     await wait_all_tasks_blocked()
 
     assert len(one.turns) == SHARE + 1  # the other one that waited
-    one.turns[-1].end()
+    one.turns[-1].release()
     assert one.line.is_idle
 
 
@@ -343,7 +343,7 @@ async def test_a_client_that_comes_back_is_no_other_client(
     contention = Contention(SHARE)
     first, again = Client(contention, "one"), Client(contention, "one")
     await first.take()
-    first.turns[0].end()
+    first.turns[0].release()
 
     with trio.fail_after(0.01):
         for _ in range(10):
@@ -356,11 +356,11 @@ async def test_the_end_of_the_last_request_is_told(
     one, _ = clients
     for _ in range(3):
         await one.take()
-    one.turns[0].end()
-    one.turns[2].end()
+    one.turns[0].release()
+    one.turns[2].release()
     assert one.ends == 0
 
-    one.turns[1].end()
+    one.turns[1].release()
 
     assert one.ends == 1
 
@@ -375,9 +375,9 @@ async def test_everyone_gets_a_turn_and_nothing_is_left_over(
     async def request(client: Client, size: int, begins: float, takes: float) -> None:
         nonlocal done
         await trio.sleep(begins)
-        turn = await client.line.take(size, rng.choice((1, 1, 2, 10)))
+        turn = await client.line.acquire(size, rng.choice((1, 1, 2, 10)))
         await trio.sleep(takes)
-        turn.end(rng.choice((0, 100, MOST_BYTES)))
+        turn.release(rng.choice((0, 100, MOST_BYTES)))
         done += 1
 
     with trio.fail_after(60):

@@ -100,7 +100,7 @@ class TransactionLinks:
             if session is None:
                 client = self.peer.client
                 if self._session is None or not client.engine.is_begun(self._session):
-                    self._session = client.take_session()
+                    self._session = client.acquire_session()
                 session = self._session
             key = session, entity.key
             sender = self._senders.pop(key, None)

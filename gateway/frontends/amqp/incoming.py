@@ -43,7 +43,7 @@ from gateway.domain.values import value
 from gateway.frontends.amqp.batches import LARGEST, REFUSED, LargeBatch, error_of, is_large
 from gateway.frontends.amqp.context import Context, Need, amqp_error, need_to_send
 from gateway.net.turns import RequestTurn
-from gateway.net.visits import largest_step, take_turn
+from gateway.net.visits import acquire_turn, largest_step
 from gateway.offering import offered
 from gateway.wire.amqp.events import (
     ACCEPTED,
@@ -212,7 +212,7 @@ class IncomingLink:
                         await self._send(group)
                 finally:
                     if turn is not None:
-                        turn.end()
+                        turn.release()
                 self._top_up()
         finally:
             self._beginning = False
@@ -225,7 +225,7 @@ class IncomingLink:
         """
         next_ones = [*islice(self._waiting, most)]
         size = sum(len(each.payload) for each in next_ones)
-        return await take_turn(min(size, most_bytes), len(next_ones))
+        return await acquire_turn(min(size, most_bytes), len(next_ones))
 
     async def _prepare(self) -> None:  # noqa: ASYNC910 on the way of each transfer
         """Decode what is sent next, if it is a large batch or a part of one."""

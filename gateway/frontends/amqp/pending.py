@@ -10,7 +10,7 @@ import trio
 from gateway.domain.errors import QuotaExceeded
 from gateway.net.clients import ClientLoad
 from gateway.net.turns import RequestTurn, Waiters
-from gateway.net.visits import take_turn_to_read
+from gateway.net.visits import acquire_turn_to_read
 
 # Bytes read at once, from which on their processing needs a turn: they are a part of a large
 # message, or many frames. 50 attaches, of 100 bytes each, take 10 ms.
@@ -73,7 +73,7 @@ class Pending:
         """Note that a transfer is answered, or never will be."""
         self._transfers -= 1
         if self._load is not None:
-            self._load.end(size)
+            self._load.answered(size)
         self.drop(size)
 
     def hold(self, size: int) -> None:
@@ -121,7 +121,7 @@ class Pending:
         self.note_unfinished(0)
         self.release(self._held)
         if self._load is not None and self._transfers:
-            self._load.end(self.bytes, self._transfers)
+            self._load.answered(self.bytes, self._transfers)
             self._transfers = 0
 
     def add(self, size: int = 0) -> None:
@@ -199,7 +199,7 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
             await self._pending.wait_for_room()
             self._data = await self._inner.receive_some(max_bytes)
         if len(self._data) >= MUCH:
-            self._turn = await take_turn_to_read(len(self._data))
+            self._turn = await acquire_turn_to_read(len(self._data))
         return self._next_piece()
 
     def _next_piece(self) -> bytes | bytearray:
@@ -222,7 +222,7 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
     def _end_turn(self) -> None:
         turn, self._turn = self._turn, None
         if turn is not None:
-            turn.end()
+            turn.release()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._inner.send_all(data)

@@ -46,7 +46,7 @@ from gateway.frontends.servicebus.management import manage
 from gateway.frontends.servicebus.options import RestOptions
 from gateway.net.http.server import RETRY_AFTER
 from gateway.net.turns import RequestTurn
-from gateway.net.visits import begin_request, peek_until_written, take_turn
+from gateway.net.visits import acquire_turn, begin_request, peek_until_written
 from gateway.offering import required
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.message import encoded_size
@@ -124,7 +124,7 @@ class ServiceBusRestFrontend:
             claim = self.authorizer.claim(request.headers.get("Authorization"))
             usage = begin_request()
             if not is_long_poll(request):
-                turn = await take_turn(len(request.body))
+                turn = await acquire_turn(len(request.body))
             response = await self._response(request, claim, turn)
         except BrokerError as error:
             await trio.lowlevel.checkpoint()  # a refusal may have had none
@@ -136,9 +136,9 @@ class ServiceBusRestFrontend:
             return response
         finally:
             if turn is not None:
-                turn.end(0 if response is None else len(response.body))
+                turn.release(0 if response is None else len(response.body))
             if usage is not None:
-                usage.end()
+                usage.answered()
 
     async def _response(
         self, request: Request, claim: TokenClaim, turn: RequestTurn | None

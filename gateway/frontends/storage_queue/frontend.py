@@ -28,7 +28,7 @@ from gateway.frontends.storage_queue.delegation import DelegatedSas
 from gateway.frontends.storage_queue.notes import LastNotes
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.frontends.storage_queue.options import StorageQueueOptions
-from gateway.net.visits import begin_request, take_turn
+from gateway.net.visits import acquire_turn, begin_request
 from gateway.ports import WallClock
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue import operations as storage
@@ -246,14 +246,14 @@ async def _in_turn(work: Callable[[], Awaitable[Response]], size: int) -> Respon
     """The result of `work`, which runs when it is the turn of this client's request."""
     usage, turn, response = begin_request(), None, None
     try:
-        turn = await take_turn(size)
+        turn = await acquire_turn(size)
         response = await work()
         return response
     finally:
         if turn is not None:
-            turn.end(0 if response is None else len(response.body))
+            turn.release(0 if response is None else len(response.body))
         if usage is not None:
-            usage.end()
+            usage.answered()
 
 
 async def _tried(

@@ -96,7 +96,7 @@ class AmqpClient:
         """The sessions without links that the connection has, or may begin."""
         return len(self._spare) + self.engine.free_sessions
 
-    def take_session(self) -> SessionId:
+    def acquire_session(self) -> SessionId:
         """Return a session without links; the one with the fewest users if there is none."""
         if self._spare:
             session = self._spare.pop()
@@ -107,7 +107,7 @@ class AmqpClient:
         self._users[session] = self._users.get(session, 0) + 1
         return session
 
-    def give_session(self, session: SessionId) -> None:
+    def release_session(self, session: SessionId) -> None:
         """Take back a session from one of its users, who has no links there any more."""
         left = self._users.pop(session, 0) - 1
         if left > 0:
@@ -248,7 +248,7 @@ class ClientLink:
         self.client = client
         self._changed = trio.lowlevel.ParkingLot()
         self._owns_session = session is None
-        self.session = client.take_session() if session is None else session
+        self.session = client.acquire_session() if session is None else session
         id_ = client.engine.attach(self.session, new) if client.end is None else None
         if id_ is None:
             end = client.end or _ended(f"{client.name}: the session has ended")
@@ -325,7 +325,7 @@ class ClientLink:
         self.why = why
         self._changed.unpark_all()
         if self._owns_session:
-            self.client.give_session(self.session)
+            self.client.release_session(self.session)
 
     def handle(self, event: Event) -> None:
         """Handle any other event of this link."""

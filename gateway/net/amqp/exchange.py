@@ -54,7 +54,7 @@ class Exchange:
         self._name = name
         self._node = node
         self._ended = False
-        self._session = client.take_session()
+        self._session = client.acquire_session()
         here, there = Terminus(address=name), Terminus(address=node)
         self._replies = _Replies(
             self,
@@ -141,7 +141,7 @@ class Exchange:
             return
         self._ended = True
         self.close()
-        self._client.give_session(self._session)
+        self._client.release_session(self._session)
         for each in self._asked.values():
             each.answered.set()
 

@@ -104,7 +104,7 @@ class HttpClient(trio.abc.AsyncResource):
         except trio.WouldBlock:
             await self._slots.acquire()
         try:
-            connection, began = await self._take(), trio.current_time()
+            connection, began = await self._acquire(), trio.current_time()
             try:
                 most = self._options.max_body if max_body is None else max_body
                 response = await connection.exchange(request, most)
@@ -137,7 +137,7 @@ class HttpClient(trio.abc.AsyncResource):
                 await trio.aclose_forcefully(connection.stream)
         await trio.lowlevel.checkpoint()
 
-    async def _take(self) -> "_ClientConnection":
+    async def _acquire(self) -> "_ClientConnection":
         if self._closed:
             raise trio.ClosedResourceError("this HTTP client was closed")
         await self._retire()
