@@ -32,7 +32,7 @@ from gateway.domain.access import (
 from gateway.domain.errors import NotAuthorized
 from gateway.frontends.issuers import EVERYTHING, Issuers
 from gateway.net.certificates import client_certificate
-from gateway.net.visits import current_visit, note_authorized
+from gateway.net.visits import current_visit, record_authorized
 from gateway.ports import WallClock
 from gateway.wire.openid.jwt import SCHEME as BEARER
 from gateway.wire.openid.jwt import looks_like_jwt
@@ -191,7 +191,7 @@ class Authorizer:
                 connections as it may.
         """
         if token is None and (certified := self.claim_of_certificate()) is not None:
-            note_authorized(certified.key_name)
+            record_authorized(certified.key_name)
             return certified
         try:
             if token is None:
@@ -208,7 +208,7 @@ class Authorizer:
                 self._kept.clear()
                 self._holders.clear()
             self._kept[token] = claim
-        note_authorized(claim.key_name)
+        record_authorized(claim.key_name)
         return claim
 
     def claim_of_certificate(self) -> TokenClaim | None:
@@ -227,7 +227,7 @@ class Authorizer:
         except NotAuthorized:
             return None  # the certificate has expired since the handshake
         if found:
-            note_authorized()
+            record_authorized()
         return claim if found else None
 
     def claim_by_key(self, name: str, key: str) -> TokenClaim:
@@ -250,7 +250,7 @@ class Authorizer:
         except NotAuthorized as error:
             self.note_refused(error)
             raise
-        note_authorized(name)
+        record_authorized(name)
         return claim
 
     def note_refused(self, error: NotAuthorized) -> None:

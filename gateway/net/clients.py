@@ -158,7 +158,7 @@ class ClientLoad:
         await self._less.wait()
 
     def _refuse(self, limit: ClientLimit, number: int) -> None:
-        self.clients.note_refused(self.name, limit)
+        self.clients.record_refused(self.name, limit)
         self._forget_if_idle()
         raise Busy(_TEXT.format(number, limit.value), retry_after=RETRY_AFTER)
 
@@ -194,7 +194,7 @@ class Clients:
         if self._loads.get(load.name) is load:
             del self._loads[load.name]
 
-    def note_refused(self, name: str, limit: ClientLimit) -> None:
+    def record_refused(self, name: str, limit: ClientLimit) -> None:
         """Count a refusal; memory stays bounded, however many names there are."""
         names = {known for known, _ in self.refused} - {""}
         is_known = name in names or len(names) < MOST_NAMES

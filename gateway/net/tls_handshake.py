@@ -9,7 +9,7 @@ import trio
 
 from gateway.net.certificates import CertificateName, first_in, listed_hosts, name_of
 from gateway.net.tls import ClientTlsOptions, FileContext, TlsOptions, WatchedObject
-from gateway.net.visits import note_certificate
+from gateway.net.visits import record_certificate
 
 # A client that has written its first request gets the alert instead of a reset: it has this time
 # and this number of bytes to read it.
@@ -152,7 +152,7 @@ async def accept_tls(
             failure = error
     if failure is None:
         if context.verify_mode is ssl.CERT_REQUIRED:
-            note_certificate(secured.getpeercert(binary_form=True) or b"")
+            record_certificate(secured.getpeercert(binary_form=True) or b"")
         handshake.end()
         return secured
     cause = failure.__cause__

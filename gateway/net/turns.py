@@ -74,7 +74,7 @@ class RequestTurn:
 
     def release(self, answer: int = 0) -> None:
         """Note that the request has ended, with an answer of `answer` bytes."""
-        self.line.note_answer(answer)
+        self.line.record_answer(answer)
         self.line.release(self)
 
     @property
@@ -99,7 +99,7 @@ class _Latest:
     _at: float = attrs.field(default=-math.inf, init=False)
     _other_at: float = attrs.field(default=-math.inf, init=False)
 
-    def note(self, client: str, now: float) -> None:
+    def record(self, client: str, now: float) -> None:
         if client != self._client:
             self._other_at, self._client = self._at, client
         self._at = now
@@ -119,13 +119,13 @@ class Contention:
     _light_turns: int = attrs.field(default=0, init=False)  # in progress
     _light_ended: Waiters = attrs.field(factory=Waiters, init=False)
 
-    def note(self, line: "Line", now: float) -> None:
+    def record(self, line: "Line", now: float) -> None:
         """Note that the client of that line has a request now."""
-        self._working.note(line.client, now)
+        self._working.record(line.client, now)
 
     def begin_light(self, turn: RequestTurn, now: float) -> None:
         """Note that the turn's client is light and has a request now."""
-        self._light.note(turn.line.client, now)
+        self._light.record(turn.line.client, now)
         turn.is_light = True
         self._light_turns += 1
 
@@ -173,7 +173,7 @@ class Line:
         calls `release` of the result. If cancelled, the request has no turn.
         """
         now = trio.current_time()
-        self._contention.note(self, now)
+        self._contention.record(self, now)
         turn = RequestTurn(self, count, size)
         if not self._waiting and self._may(turn, now):
             self._begin(turn, now)
@@ -222,7 +222,7 @@ class Line:
             with trio.move_on_after(BRIEF):
                 await self._contention.wait_for_light()
 
-    def note_answer(self, size: int) -> None:
+    def record_answer(self, size: int) -> None:
         """Note that a request got an answer of `size` bytes."""
         self._answer += NEWEST * (size - self._answer)
 

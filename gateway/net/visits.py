@@ -2,7 +2,7 @@
 The state of a port's connections: whether a connection has authorized anything, and how long it has
 waited for its client.
 
-The code that checks a key calls `note_authorized`, from any task of the connection: the task's
+The code that checks a key calls `record_authorized`, from any task of the connection: the task's
 context identifies the connection, so that the layers between the port and the check needn't pass it
 on.
 """
@@ -177,7 +177,7 @@ def current_visit() -> Visit:
     return _current.get(None) or Visit(is_authorized=True)
 
 
-def note_certificate(der: bytes) -> None:
+def record_certificate(der: bytes) -> None:
     """Note the certificate by which TLS has authenticated the client of this task's connection."""
     visit = _current.get(None)
     if visit is not None:
@@ -197,7 +197,7 @@ def on_behalf_of(certificate: bytes) -> Iterator[None]:
         _current.reset(token)
 
 
-def note_authorized(client: str = "") -> None:
+def record_authorized(client: str = "") -> None:
     """
     Note that the client of this task's connection has shown a valid credential with that name, or
     needs none.

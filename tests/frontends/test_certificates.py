@@ -34,7 +34,7 @@ from gateway.net.http.client import HttpClient
 from gateway.net.http.server import HttpServer
 from gateway.net.listeners import ConnectionHandler, Listener
 from gateway.net.tls import ClientTlsOptions, TlsOptions, client_context, server_context
-from gateway.net.visits import Visits, note_certificate
+from gateway.net.visits import Visits, record_certificate
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.messages import Headers, Request, Response
@@ -260,7 +260,7 @@ class shown:  # noqa: N801 reads as a word
 
     def __enter__(self) -> None:
         self.visit.__enter__()
-        note_certificate(self.der)
+        record_certificate(self.der)
 
     def __exit__(self, *error: object) -> None:
         self.visit.__exit__(None, None, None)

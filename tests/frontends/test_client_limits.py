@@ -28,7 +28,7 @@ from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
 from gateway.frontends.leases import Leases
 from gateway.net.clients import MOST_PEEKS, PEEK_PATIENCE, ClientOptions, Clients
 from gateway.net.turns import BRIEF
-from gateway.net.visits import Visits, acquire_turn, note_authorized
+from gateway.net.visits import Visits, acquire_turn, record_authorized
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.exchange import Reply, build_request, parse_reply
@@ -270,8 +270,8 @@ async def test_a_client_is_forgotten_when_nothing_of_it_is_left(autojump_clock: 
     clients = Clients(ClientOptions())
     visits = Visits(3600.0, clients)
     with visits.begin("192.0.2.1", "192.0.2.1:1"):
-        note_authorized("first")  # the connection counts as one of this client
-        note_authorized("second")
+        record_authorized("first")  # the connection counts as one of this client
+        record_authorized("second")
         turn = await acquire_turn(10)
         assert turn is not None
         first, second = clients.load("first"), clients.load("second")
@@ -462,14 +462,14 @@ async def test_the_admin_endpoint_counts_its_connections(autojump_clock: MockClo
 async def test_the_names_of_refused_clients_are_bounded(autojump_clock: MockClock) -> None:
     clients = Clients(ClientOptions(max_connections=1))
     for number in range(100):
-        clients.note_refused(f"client-{number}", ClientLimit.CONNECTIONS)
+        clients.record_refused(f"client-{number}", ClientLimit.CONNECTIONS)
 
     assert len(clients.refused) <= 33
     assert sum(clients.refused.values()) == 100
     assert clients.refused["", ClientLimit.CONNECTIONS] == 68
 
-    clients.note_refused("client-0", ClientLimit.REQUESTS)
-    clients.note_refused("client-99", ClientLimit.REQUESTS)
+    clients.record_refused("client-0", ClientLimit.REQUESTS)
+    clients.record_refused("client-99", ClientLimit.REQUESTS)
     # 32 names at most, whatever the limits
     assert clients.refused["client-0", ClientLimit.REQUESTS] == 1
     assert clients.refused["", ClientLimit.REQUESTS] == 1

@@ -19,7 +19,7 @@ from gateway.net.listeners import (
     peer_address,
 )
 from gateway.net.tls import ClientTlsOptions, TlsOptions, client_context, server_context
-from gateway.net.visits import note_authorized
+from gateway.net.visits import record_authorized
 
 
 def crash(peer, error):
@@ -37,7 +37,7 @@ async def echo(stream):
 
 async def known_echo(stream):
     """Echo as for a client that has shown its key."""
-    note_authorized()
+    record_authorized()
     await echo(stream)
 
 
@@ -147,7 +147,7 @@ async def test_surplus_clients_wait_in_the_kernel(nursery):
 
     async def handler(stream):
         nonlocal running, most
-        note_authorized()
+        record_authorized()
         running += 1
         most = max(most, running)
         await stream.receive_some()
@@ -255,7 +255,7 @@ async def test_a_connection_that_authorized_something_gives_way_to_nobody(connec
 
     async def handler(stream):
         if await stream.receive_some() == b"key":
-            note_authorized()
+            record_authorized()
         served.append(stream)
         await stream.send_all(b"fine")
         await echo(stream)

@@ -30,7 +30,7 @@ from gateway.extensions.cluster.requests import (
     build_answer,
     parse_request,
 )
-from gateway.net.visits import current_visit, note_authorized
+from gateway.net.visits import current_visit, record_authorized
 from gateway.ports import Observer
 
 HANDSHAKE_SECONDS: Final = 5.0  # for one message each way; a scanner gets no more
@@ -89,7 +89,7 @@ class ClusterServer:
         channel = await self._accept(stream)
         if channel is None:
             return
-        note_authorized()
+        record_authorized()
         while True:
             content = None
             with trio.move_on_after(PATIENCE):

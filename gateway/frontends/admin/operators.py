@@ -15,7 +15,7 @@ from gateway.domain.errors import BrokerError, InvalidRequest
 from gateway.domain.operators.control import Operator
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import REALM, Authorizer
-from gateway.net.visits import current_visit, note_authorized
+from gateway.net.visits import current_visit, record_authorized
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate.scale import MOST_QUEUES
 from gateway.wire.servicebus.errors import build_error, challenged
@@ -42,11 +42,11 @@ def check_right(
         InvalidRequest: the Authorization header is malformed.
     """
     if current_visit().user is not None:
-        note_authorized()
+        record_authorized()
         return ""
     text = request.headers.get("Authorization")
     if text is None and authorizer.is_open:
-        note_authorized()
+        record_authorized()
         return ""
     path = "" if entity is None else entity.name
     access = Access(right=right, entity=entity, path=path)

@@ -24,7 +24,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import EVERYTHING
 from gateway.frontends.leases import Leases
 from gateway.net.amqp.connection import AmqpConnection, AmqpConnectionOptions
-from gateway.net.visits import current_visit, note_authorized
+from gateway.net.visits import current_visit, record_authorized
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.sasl import (
     ANONYMOUS,
@@ -150,7 +150,7 @@ class AmqpFrontend:
         if credentials.mechanism == EXTERNAL:
             claim = self.authorizer.claim_of_certificate()
         if claim is not None:
-            note_authorized(claim.key_name)
+            record_authorized(claim.key_name)
         claim = claim or self.authorizer.claim_of_anonymous()
         if claim is not None:
             tokens.add_claim(claim)

@@ -18,7 +18,7 @@ from gateway.domain.access import (
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, NotAuthorized
 from gateway.frontends.auth import Authorizer, as_header
-from gateway.net.visits import note_authorized
+from gateway.net.visits import record_authorized
 
 _Audience = str  # segments of a path, in one text: each alone takes 20 times its bytes
 
@@ -98,7 +98,7 @@ class ConnectionTokens:
                 refusal = error
             else:
                 if isinstance(claim.identity, Anonymous):  # the client counts by its address
-                    note_authorized()
+                    record_authorized()
                 return
         raise refusal
 

@@ -24,7 +24,7 @@ from gateway.frontends.storage_queue.delegation import (
     unauthenticated,
     why_of,
 )
-from gateway.net.visits import note_authorized
+from gateway.net.visits import record_authorized
 from gateway.ports import WallClock
 from gateway.wire.http.date import parse_http_date
 from gateway.wire.http.messages import Request
@@ -208,7 +208,7 @@ class Accounts:
             return None
         claim = self._authorizer.claim_of_certificate()
         if claim is not None:
-            note_authorized(claim.key_name)
+            record_authorized(claim.key_name)
         return claim
 
     def _authenticated_by_token(self, authorization: str) -> TokenClaim:
@@ -237,7 +237,7 @@ class Accounts:
         if sas.is_delegated:
             found = self._delegation.verify(sas, address.account, address.queue, token)
             if token is None:
-                note_authorized(found.claim.key_name)
+                record_authorized(found.claim.key_name)
             return found
         string = sas.string_to_sign(address.account, address.queue)
         self._check(address.account, [string], sas.digest)
@@ -268,7 +268,7 @@ class Accounts:
         ]
         if not any(fits):
             raise failed("The signature is not by a key of the account.", Refusal.WRONG_KEY)
-        note_authorized(account)
+        record_authorized(account)
 
     def authorize_token(
         self, claim: TokenClaim, operation: storage.Operation, address: Address

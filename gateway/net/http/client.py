@@ -109,7 +109,7 @@ class HttpClient(trio.abc.AsyncResource):
                 most = self._options.max_body if max_body is None else max_body
                 response = await connection.exchange(request, most)
             except BaseException as error:
-                self._note_failure(error, began)
+                self._record_failure(error, began)
                 await trio.aclose_forcefully(connection.stream)
                 raise
             if self._options.fails(response):
@@ -119,7 +119,7 @@ class HttpClient(trio.abc.AsyncResource):
         finally:
             self._slots.release()
 
-    def _note_failure(self, error: BaseException, began: float) -> None:
+    def _record_failure(self, error: BaseException, began: float) -> None:
         waited = trio.current_time() - began
         if isinstance(error, OutcomeUnknown) or waited >= _SHORT:
             self._failed = max(self._failed, began)

@@ -338,7 +338,7 @@ class _ServerConnection:
             self._acquired, self._owner = size, owner
             return None
         if self._visit.clients is not None and not budget.leaves_room(owner, size):
-            self._visit.clients.note_refused(owner, ClientLimit.BYTES)
+            self._visit.clients.record_refused(owner, ClientLimit.BYTES)
         answer = self.server.error_body(503, "The bodies of other requests take all of the memory.")
         if answer.headers.get("Retry-After") is not None:
             return answer

@@ -17,7 +17,7 @@ from gateway.extensions.workers.passing_on import (
     without_hop,
 )
 from gateway.net.http.server import HttpServer
-from gateway.net.visits import Visits, current_visit, note_certificate
+from gateway.net.visits import Visits, current_visit, record_certificate
 from gateway.wire.http.messages import Headers, Request, Response
 from tests.harness.clocks import VirtualClock
 
@@ -105,7 +105,7 @@ async def test_the_certificate_of_a_client_arrives_and_no_forged_one(
             async with open_parent() as parent:
                 handle = parent.handler(Path(folder), 0, True)
                 with Visits(math.inf).begin("127.0.0.1"):
-                    note_certificate(der)
+                    record_certificate(der)
                     answer = await handle(request)
                 without = await handle(request)
             nursery.cancel_scope.cancel()

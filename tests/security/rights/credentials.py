@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from gateway.domain import access
 from gateway.domain.access import AccessPolicy, TokenRule
-from gateway.net.visits import Visits, note_certificate
+from gateway.net.visits import Visits, record_certificate
 from gateway.wire.servicebus.sas import sign_sas
 from tests.frontends.bearer import World as Provider
 from tests.frontends.rest_client import wall_clock
@@ -84,7 +84,7 @@ class Credential:
         """A connection over which the client has shown its certificate, if it has one."""
         stack = ExitStack()
         stack.enter_context(Visits(60.0).begin("this machine", "127.0.0.1:1"))
-        note_certificate(self.certificate)
+        record_certificate(self.certificate)
         return stack
 
 
