@@ -175,7 +175,11 @@ class AmqpReceiver:
         link = self._link
         link.set_credit(0)
         abandoned = self.dialect.outcome(Abandon())
-        told = [held.tell(id_, abandoned) for held, id_ in self._held.values() if held.holds(id_)]
+        told = [
+            held.send_outcome(id_, abandoned)
+            for held, id_ in self._held.values()
+            if held.holds(id_)
+        ]
         while link.arrived:
             link.drop(link.arrived.popleft().delivery, RELEASED)
         await trio.lowlevel.checkpoint()

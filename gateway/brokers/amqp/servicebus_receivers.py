@@ -244,7 +244,7 @@ class ServiceBusSession(ServiceBusReceiver):
         link = self._link
         with trio.move_on_after(_DRAIN_TIMEOUT):
             await link.drain()
-        told = [link.tell(each.delivery, RELEASED) for each in link.arrived]
+        told = [link.send_outcome(each.delivery, RELEASED) for each in link.arrived]
         link.arrived.clear()
         for each in told:
             with suppress(OutcomeUnknown):  # the link has ended, and so has the session

@@ -267,7 +267,7 @@ class RabbitmqReceiver:
         if consumer is not None:
             await self._stop(channel, consumer)
         # in one frame, which keeps their order
-        channel.tell(commands.Basic.Nack(delivery_tag=0, multiple=True, requeue=True))
+        channel.send(commands.Basic.Nack(delivery_tag=0, multiple=True, requeue=True))
         await self._deliveries.flush(channel)
 
     def close(self) -> None:
@@ -468,7 +468,7 @@ class RabbitmqReceiver:
             return
         if self._deliveries.is_full:  # the message was in transit when the consumer was cancelled
             self._part()
-            channel.tell(commands.Basic.Nack(delivery_tag=method.delivery_tag, requeue=True))
+            channel.send(commands.Basic.Nack(delivery_tag=method.delivery_tag, requeue=True))
             return
         if consumer is None or consumer.tag != method.consumer_tag:
             consumer = Consumer(method.consumer_tag, 0)  # of a consumer that was cancelled

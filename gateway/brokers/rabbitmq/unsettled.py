@@ -204,10 +204,10 @@ class UnsettledDeliveries:
         for tag in oldest:
             self._settled(left.pop(tag))
         if oldest:
-            channel.tell(commands.Basic.Ack(delivery_tag=oldest[-1], multiple=True))
+            channel.send(commands.Basic.Ack(delivery_tag=oldest[-1], multiple=True))
         for held in left.values():
             self._settled(held)
-        channel.tell(*[commands.Basic.Ack(delivery_tag=tag) for tag in left])
+        channel.send(*[commands.Basic.Ack(delivery_tag=tag) for tag in left])
 
     def give_back(self, taken: Sequence[Held]) -> None:
         """Return claimed deliveries to the queue, in this order."""
@@ -215,7 +215,7 @@ class UnsettledDeliveries:
             if self._unsettled.get(held.tag) is held:
                 self._settled(held)
                 self.meter.settled(1)
-                held.channel.tell(commands.Basic.Nack(delivery_tag=held.tag, requeue=True))
+                held.channel.send(commands.Basic.Nack(delivery_tag=held.tag, requeue=True))
 
     async def flush(self, channel: Channel, settled: Iterable[Delivery] = ()) -> None:
         """

@@ -121,7 +121,7 @@ class Exchange:
         self._requests.close()
         self._replies.close()
 
-    def take(self, event: TransferReceived) -> None:
+    def handle_reply(self, event: TransferReceived) -> None:
         """Handle a reply."""
         try:
             reply = parse_reply(event.payload)
@@ -135,7 +135,7 @@ class Exchange:
             mine.reply = reply
             mine.answered.set()
 
-    def end(self) -> None:
+    def fail(self) -> None:
         """Note that one of the links has ended, which makes the other useless."""
         if self._ended:
             return
@@ -155,7 +155,7 @@ class _NodeRequests(SendingLink):
 
     def over(self, why: AmqpError) -> None:
         super().over(why)
-        self._exchange.end()
+        self._exchange.fail()
 
 
 class _Replies(ReceivingLink):
@@ -171,11 +171,11 @@ class _Replies(ReceivingLink):
             arrived = self.arrived.popleft()
             self.drop(arrived.delivery, ACCEPTED)
             self.set_credit(_CREDIT)
-            self._exchange.take(arrived)
+            self._exchange.handle_reply(arrived)
 
     def over(self, why: AmqpError) -> None:
         super().over(why)
-        self._exchange.end()
+        self._exchange.fail()
 
 
 def _refused(state: Rejected) -> BrokerError:

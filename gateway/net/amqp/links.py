@@ -273,10 +273,13 @@ class ReceivingLink(ClientLink):
             self.engine.settle(delivery, outcome)
 
     async def settle(self, delivery: DeliveryId, outcome: Outcome) -> DeliveryState | None:
-        """Settle a delivery; return the peer's answer. Raises as `tell` and `InFlight.outcome`."""
-        return await self.tell(delivery, outcome).outcome()
+        """
+        Settle a delivery; return the peer's answer. Raises as `send_outcome` and
+        `InFlight.outcome`.
+        """
+        return await self.send_outcome(delivery, outcome).outcome()
 
-    def tell(self, delivery: DeliveryId, outcome: Outcome) -> InFlight:
+    def send_outcome(self, delivery: DeliveryId, outcome: Outcome) -> InFlight:
         """
         Write an outcome, after the outcomes that were written before; the caller waits for the
         answer. If the receiver settles first, the peer doesn't answer, and the outcome itself

@@ -128,7 +128,7 @@ class Channel:
             await answer.wait()
         return await answers[-1].wait()
 
-    def tell(self, *methods: base.Frame) -> None:
+    def send(self, *methods: base.Frame) -> None:
         """Write methods that have no answer. Does nothing if the channel has ended."""
         if self.error is None:
             self._line.write(self.number, *methods)
@@ -156,7 +156,7 @@ class Channel:
         elif self.error is None:
             self.on_unasked(event)
 
-    def end(self, error: BrokerError) -> None:
+    def fail(self, error: BrokerError) -> None:
         """Note that the connection has ended."""
         if self.error is None:
             self._end(error, tell=True)

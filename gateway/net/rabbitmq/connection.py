@@ -332,7 +332,7 @@ class RabbitmqConnection:
         self.error = error
         channels, self._channels = self._channels, {}
         for channel in channels.values():
-            channel.end(error)
+            channel.fail(error)
         self._outbox = []
         self._room.unpark_all()
         self.ended.set()

@@ -165,7 +165,7 @@ async def test_without_an_answer_nobody_knows(bench: Bench) -> None:
 
     async def lose() -> None:
         await wait_all_tasks_blocked()
-        bench.channel.end(Unavailable("the connection was lost"))
+        bench.channel.fail(Unavailable("the connection was lost"))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lose)
