@@ -70,7 +70,7 @@ class _Handshake:
         self._object = self._context.wrap_bio(incoming, outgoing, **options)
         return self._object
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop watching the connection, whose handshake has succeeded."""
         if isinstance(self._object, WatchedObject):
             self._object.shown = b""
@@ -121,7 +121,7 @@ async def connect_tls(
         if untrusted is None:
             raise
         raise untrusted from error.__cause__
-    handshake.end()
+    handshake.stop()
     return secured
 
 
@@ -153,7 +153,7 @@ async def accept_tls(
     if failure is None:
         if context.verify_mode is ssl.CERT_REQUIRED:
             record_certificate(secured.getpeercert(binary_form=True) or b"")
-        handshake.end()
+        handshake.stop()
         return secured
     cause = failure.__cause__
     untrusted = _why_no_server(context, handshake, cause)

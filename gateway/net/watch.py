@@ -26,7 +26,7 @@ class RequestWatch:
     _looked: trio.Event = attrs.field(factory=trio.Event)
 
     def begin(self, nursery: trio.Nursery) -> None:
-        """Begin to look soon, until `end`; the task runs in the nursery."""
+        """Begin to look soon, until `stop`; the task runs in the nursery."""
         self._due = trio.current_time() + WATCH_AFTER
         if self._pause is None:
             self._pause = trio.CancelScope(deadline=self._due)
@@ -34,7 +34,7 @@ class RequestWatch:
         else:
             self._pause.deadline = self._due
 
-    async def end(self) -> None:  # noqa: ASYNC910 mostly there is nothing to wait for
+    async def stop(self) -> None:  # noqa: ASYNC910 mostly there is nothing to wait for
         """Return when `look` has ended: the caller may use the stream again."""
         self._due = math.inf
         if self._pause is not None:

@@ -26,7 +26,7 @@ async def test_an_answer_that_comes_soon_is_not_watched(nursery, autojump_clock)
     for _ in range(3):
         watch.begin(nursery)
         await trio.sleep(WATCH_AFTER / 2)
-        await watch.end()
+        await watch.stop()
     await trio.sleep(1)
 
     assert looks.begun == 0
@@ -40,7 +40,7 @@ async def test_each_request_that_takes_long_is_watched_to_its_end(nursery, autoj
         watch.begin(nursery)
         await trio.sleep(WATCH_AFTER * 2)
         assert (looks.begun, looks.going_on) == (number, True)
-        await watch.end()
+        await watch.stop()
         assert not looks.going_on
 
 
@@ -51,5 +51,5 @@ async def test_an_answer_in_the_moment_when_looking_begins_is_not_watched(nurser
     for _ in range(3):
         watch.begin(nursery)
         await trio.sleep(WATCH_AFTER)
-        await watch.end()
+        await watch.stop()
         assert not looks.going_on

@@ -218,7 +218,7 @@ class _ClientConnection:
             cause = first.__cause__ or first
             raise OutcomeUnknown(f"{self.authority}: no whole answer: {cause}") from error
         self._proven = True
-        self.goes_on = broken is None and codec.goes_on
+        self.goes_on = broken is None and codec.is_reusable
         return response
 
     def has_something_to_read(self) -> bool:

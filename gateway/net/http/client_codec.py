@@ -79,7 +79,7 @@ class ClientCodec:
         return self._receive_with(self._parser, data)
 
     @property
-    def goes_on(self) -> bool:
+    def is_reusable(self) -> bool:
         """True if the connection can be used again after the complete response."""
         if self._parser is None:
             return isinstance(self._head, ResponseHead) and self._received == self._head.length

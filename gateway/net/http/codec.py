@@ -107,7 +107,7 @@ class HttpCodec:
         except h11.RemoteProtocolError as error:
             raise RequestRefused(error.error_status_hint, f"{error}.") from error
 
-    def take_continue(self) -> bytes:
+    def pop_continue(self) -> bytes:
         """
         The interim response for a client that waits for permission to send its body, or nothing.
         """
@@ -187,7 +187,7 @@ class HttpCodec:
 
     def _take_body(self) -> Request | None:
         assert self._framing is not None
-        encoded = self._framing.take(self._buffer)
+        encoded = self._framing.consume(self._buffer)
         self.body_received += len(encoded)
         if self._parser is None:
             add_part(self._parts, encoded)

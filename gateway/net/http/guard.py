@@ -166,7 +166,7 @@ class Framing(Protocol):
     def complete(self) -> bool:
         """True if all bytes of the body were taken."""
 
-    def take(self, buffer: bytearray) -> bytes:
+    def consume(self, buffer: bytearray) -> bytes:
         """
         Cut the bytes of the body, still encoded, off the front of `buffer`.
 
@@ -185,7 +185,7 @@ class LengthFraming:
     def complete(self) -> bool:
         return self.remaining == 0
 
-    def take(self, buffer: bytearray) -> bytes:
+    def consume(self, buffer: bytearray) -> bytes:
         taken = bytes(buffer[: self.remaining])
         del buffer[: len(taken)]
         self.remaining -= len(taken)
@@ -218,7 +218,7 @@ class ChunkedFraming:
     def complete(self) -> bool:
         return self._part is ChunkPart.END
 
-    def take(self, buffer: bytearray) -> bytes:
+    def consume(self, buffer: bytearray) -> bytes:
         position = 0
         while self._part is not ChunkPart.END:
             step = self._data_step if self._part is ChunkPart.DATA else self._line_step
@@ -249,7 +249,7 @@ class ChunkedFraming:
         if self._part is ChunkPart.SIZE:
             self._begin_chunk(line)
         elif line:
-            self._note_trailer(line)
+            self._count_trailer(line)
         else:
             self._part = ChunkPart.END
         return end + 2
@@ -270,7 +270,7 @@ class ChunkedFraming:
         self._data_left = size + 2
         self._part = ChunkPart.DATA if size else ChunkPart.TRAILER
 
-    def _note_trailer(self, line: bytes) -> None:
+    def _count_trailer(self, line: bytes) -> None:
         self._trailer_size += len(line)
         if self._trailer_size > MAX_TRAILERS or not _TRAILER_LINE.fullmatch(line):
             raise RequestRefused(400, "The fields after the last chunk are malformed or too long.")

@@ -277,7 +277,7 @@ class _ServerConnection:
                 self._enter(_Phase.WRITING, self.server.options.write_timeout)
                 await self.stream.send_all(part)
                 self._enter(_Phase.STREAMING, math.inf)
-        await self._watch.end()
+        await self._watch.stop()
 
     async def _read_request(self) -> Request | None:
         """The next request; None if the client has no more."""
@@ -323,7 +323,7 @@ class _ServerConnection:
                 return False  # noqa: ASYNC910 the answer is written
             self._enter(_Phase.BODY, BODY_GRACE)
             self._body_began = trio.current_time()
-            if permission := self.codec.take_continue():
+            if permission := self.codec.pop_continue():
                 await self.stream.send_all(permission)
         slowest = BODY_GRACE + self.codec.body_received / options.min_body_rate
         self._set_due(self._body_began + min(options.body_timeout, slowest))
@@ -358,7 +358,7 @@ class _ServerConnection:
             return await self.server.handler(request)
         self._watch.begin(self.nursery)
         response = await self.server.handler(request)
-        await self._watch.end()
+        await self._watch.stop()
         return response
 
     async def _leave_when_gone(self) -> None:

@@ -138,7 +138,7 @@ def outcome_of(answer: bytes, method: str, *, plain: bool) -> Outcome | None:
         response = codec.receive(answer)
     except h11.RemoteProtocolError as error:
         return str(error)
-    return None if response is None else (response, codec.goes_on)
+    return None if response is None else (response, codec.is_reusable)
 
 
 STATUS_LINES = st.sampled_from(
@@ -238,7 +238,7 @@ def test_a_chunked_answer_may_come_in_pieces_of_any_size(size: int, plain: bool)
     assert set(before) <= {None}
     fields = Headers.of([("Transfer-Encoding", "chunked")])
     assert response == Response(status=200, headers=fields, body=b"z" * 100)
-    assert codec.goes_on
+    assert codec.is_reusable
 
 
 @given(st.binary(max_size=40))
@@ -261,7 +261,7 @@ def test_an_answer_may_come_in_pieces_of_any_size(size: int, plain: bool) -> Non
     assert set(before) <= {None}
     fields = Headers.of([("Content-Length", "100"), ("X", "y")])
     assert response == Response(status=200, headers=fields, body=b"z" * 100)
-    assert codec.goes_on
+    assert codec.is_reusable
 
 
 def test_an_ordinary_response_is_plain() -> None:
