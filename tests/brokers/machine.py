@@ -332,7 +332,7 @@ class Machine(RuleBasedStateMachine):
             self.look_at(name)  # for the order
         self.took(
             name,
-            self.on_queue(name, lambda queue, now: queue.take(STATES[state], limit, mode, now)),
+            self.on_queue(name, lambda queue, now: queue.receive(STATES[state], limit, mode, now)),
             lambda: self.model.take(name, state, limit, keep=keep),
         )
 
@@ -352,7 +352,7 @@ class Machine(RuleBasedStateMachine):
         token = held.grip.token
         self.took(
             held.place,
-            self.on_queue(held.place, lambda q, now: q.sessions.take(token, limit, mode, now)),
+            self.on_queue(held.place, lambda q, now: q.sessions.receive(token, limit, mode, now)),
             lambda: self.model.take(held.place, ACTIVE, limit, keep=keep, session=held.grip),
             held,
         )

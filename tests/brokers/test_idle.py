@@ -49,7 +49,7 @@ def left(broker: SteppedBroker) -> list[str]:
 
 def take(broker: SteppedBroker, path: EntityPath) -> Any:
     mode = ReceiveMode.PEEK_LOCK
-    return done(broker.on_queue(path, lambda queue, now: queue.take(State.ACTIVE, 1, mode, now)))
+    return done(broker.on_queue(path, lambda queue, now: queue.receive(State.ACTIVE, 1, mode, now)))
 
 
 def test_an_unused_entity_goes(broker):

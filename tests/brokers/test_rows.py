@@ -83,10 +83,10 @@ class History:
         self.queue.send([message] * number, now)
 
     def take(self, now: Now, state: State, limit: int, mode: ReceiveMode) -> Any:
-        return self.queue.take(state, limit, mode, now)
+        return self.queue.receive(state, limit, mode, now)
 
     def take_deferred(self, now: Now, numbers: list[int]) -> Any:
-        return self.queue.take_deferred(numbers, ReceiveMode.PEEK_LOCK, now)
+        return self.queue.receive_deferred(numbers, ReceiveMode.PEEK_LOCK, now)
 
     def peek(self, _now: Now, state: State, number: int, limit: int) -> Any:
         return self.queue.peek([state], number, limit)
@@ -220,14 +220,14 @@ class SessionHistory(History):
 
     def take(self, now: Now, holder: int, limit: int) -> Any:
         mode = ReceiveMode.PEEK_LOCK
-        return self.queue.sessions.take(f"lock-{holder}", limit, mode, now)
+        return self.queue.sessions.receive(f"lock-{holder}", limit, mode, now)
 
     def settle(self, now: Now, holder: int, token: int, settlement: Any) -> None:
         self.queue.sessions.settle(f"lock-{holder}", f"lock-{token}", settlement, now)
 
     def take_deferred(self, now: Now, holder: int, number: int) -> Any:
         mode = ReceiveMode.PEEK_LOCK
-        return self.queue.sessions.take_deferred(f"lock-{holder}", [number], mode, now)
+        return self.queue.sessions.receive_deferred(f"lock-{holder}", [number], mode, now)
 
     def renew(self, now: Now, holder: int) -> int:
         return self.queue.sessions.renew(f"lock-{holder}", now)
@@ -248,7 +248,7 @@ class SessionHistory(History):
         seen = 0
         while (accepted := self.queue.sessions.accept(None, now)) is not None:
             mode = ReceiveMode.RECEIVE_AND_DELETE
-            seen += len(self.queue.sessions.take(accepted.holder, 100, mode, now))
+            seen += len(self.queue.sessions.receive(accepted.holder, 100, mode, now))
         return seen == active == (self.queue.info().active or 0) + seen
 
 

@@ -282,7 +282,7 @@ class Work:
                 else:
                     del kept.messages[each.row.content]
 
-        return self._on(name, lambda queue, now: queue.take(state, limit, mode, now), taken)
+        return self._on(name, lambda queue, now: queue.receive(state, limit, mode, now), taken)
 
     def _settle(self, name: str) -> Task:
         if not self._held:
@@ -317,7 +317,7 @@ class Work:
             if state is State.SCHEDULED:
                 queue.cancel([number], now)
             else:
-                queue.take_deferred([number], ReceiveMode.RECEIVE_AND_DELETE, now)
+                queue.receive_deferred([number], ReceiveMode.RECEIVE_AND_DELETE, now)
 
         known = self.worlds[-1][name].messages.get(content, (None, None))
         if known[0] is not state or (known[1] is not None and known[1] <= now.wall):
@@ -333,7 +333,7 @@ class Work:
             accepted = rules.accept(session, now)
             if accepted is None:
                 return []
-            found = rules.take(accepted.holder, 1, ReceiveMode.PEEK_LOCK, now)
+            found = rules.receive(accepted.holder, 1, ReceiveMode.PEEK_LOCK, now)
             for each in found:
                 rules.settle(accepted.holder, each.token, Complete(), now)
             rules.set_state(accepted.holder, state, now)

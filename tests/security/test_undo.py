@@ -88,14 +88,14 @@ def prepare(space: Namespace, now: Now) -> None:
     orders.send([PLAIN] * 8, now)
     orders.send([incoming(time_to_live=MINUTE), incoming(scheduled=SOON)], now)
     for _ in range(3):
-        orders.take(State.ACTIVE, 1, LOCK, now)  # tokens 1 to 3
+        orders.receive(State.ACTIVE, 1, LOCK, now)  # tokens 1 to 3
     for settlement in (Defer(), DeadLetter(reason="bad"), Abandon()):
-        (taken,) = orders.take(State.ACTIVE, 1, LOCK, now)
+        (taken,) = orders.receive(State.ACTIVE, 1, LOCK, now)
         orders.settle(taken.token, settlement, now)
-    orders.visibility.take(1, 30 * 10**6, now)
+    orders.visibility.dequeue(1, 30 * 10**6, now)
     held.send([incoming(session_id=name) for name in ("one", "one", "two", "three")], now)
     held.sessions.accept("one", now)  # token 7
-    held.sessions.take("token 7", 1, LOCK, now)  # token 8
+    held.sessions.receive("token 7", 1, LOCK, now)  # token 8
     held.sessions.set_state("token 7", b"state", now)
     space.find(DUPS).send([incoming(message_id="a")], now)
     space.find(TOPIC).send([incoming(properties={"color": "red"})], now)
@@ -144,10 +144,10 @@ WORK: Final[dict[str, Work]] = {
         HELD, lambda queue, now: queue.delete(State.ACTIVE, 3, None, "one", now)
     ),
     "cancel": on(ORDERS, lambda queue, now: queue.cancel([10], now)),
-    "take": on(ORDERS, lambda queue, now: queue.take(State.ACTIVE, 3, LOCK, now)),
-    "take dead letters": on(GRAVES, lambda queue, now: queue.take(State.ACTIVE, 3, LOCK, now)),
-    "take and delete": on(ORDERS, lambda queue, now: queue.take(State.ACTIVE, 3, DELETE, now)),
-    "take deferred": on(ORDERS, lambda queue, now: queue.take_deferred([4], LOCK, now)),
+    "take": on(ORDERS, lambda queue, now: queue.receive(State.ACTIVE, 3, LOCK, now)),
+    "take dead letters": on(GRAVES, lambda queue, now: queue.receive(State.ACTIVE, 3, LOCK, now)),
+    "take and delete": on(ORDERS, lambda queue, now: queue.receive(State.ACTIVE, 3, DELETE, now)),
+    "take deferred": on(ORDERS, lambda queue, now: queue.receive_deferred([4], LOCK, now)),
     "complete": settles("token 1", Complete()),
     "abandon": settles("token 1", Abandon(properties=ANNOTATED)),
     "dead-letter": settles("token 1", DeadLetter(reason="bad", properties=ANNOTATED)),
@@ -159,8 +159,8 @@ WORK: Final[dict[str, Work]] = {
     ),
     "quarantine": on(ORDERS, lambda queue, now: queue.quarantine("token 1", now)),
     "peek": on(ORDERS, lambda queue, _now: queue.peek(list(State), 0, 10)),
-    "hide": on(ORDERS, lambda queue, now: queue.visibility.take(2, 10**6, now)),
-    "hide for no time": on(ORDERS, lambda queue, now: queue.visibility.take(2, 0, now)),
+    "hide": on(ORDERS, lambda queue, now: queue.visibility.dequeue(2, 10**6, now)),
+    "hide for no time": on(ORDERS, lambda queue, now: queue.visibility.dequeue(2, 0, now)),
     "peek messages": on(ORDERS, lambda queue, now: queue.visibility.peek(-1, 10, now)),
     "clear": on(ORDERS, lambda queue, _now: queue.visibility.clear(-1, 10)),
     "change": lambda space, now: space.find(ORDERS).visibility.change(
@@ -170,7 +170,7 @@ WORK: Final[dict[str, Work]] = {
     "remove": lambda space, now: space.find(ORDERS).visibility.remove(hidden(space), now),
     "accept the next session": in_session(lambda rules, now: rules.accept(None, now)),
     "accept a session": in_session(lambda rules, now: rules.accept("three", now)),
-    "take of a session": in_session(lambda rules, now: rules.take("token 7", 2, LOCK, now)),
+    "take of a session": in_session(lambda rules, now: rules.receive("token 7", 2, LOCK, now)),
     "settle in a session": in_session(
         lambda rules, now: rules.settle("token 7", "token 8", Complete(), now)
     ),

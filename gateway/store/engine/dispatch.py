@@ -25,7 +25,7 @@ _MOST_READ: Final = 64 * 1024 * 1024
 @attrs.define(eq=False)
 class Dispatch:
     """
-    The delivery side of a queue. A delivered row stays locked until `end`, or until its lock
+    The delivery side of a queue. A delivered row stays locked until `unlock`, or until its lock
     expires.
     """
 
@@ -38,7 +38,7 @@ class Dispatch:
         """Forget all locks."""
         self._locks = None
 
-    def take(
+    def deliver(
         self,
         next_rows: Callable[[int], Sequence[Row]],
         limit: int,
@@ -105,7 +105,7 @@ class Dispatch:
         last_but_one = self._content.entity.properties.max_delivery_count - 1
         return row.state is State.ACTIVE and deliveries >= last_but_one
 
-    def take_deferred(
+    def deliver_deferred(
         self,
         numbers: Sequence[int],
         mode: ReceiveMode,
@@ -166,7 +166,7 @@ class Dispatch:
         self._made.extend(lock, now.monotonic + duration.total_seconds())
         return now.wall + duration // MICROSECOND
 
-    def end(self, lock: Lock[Row]) -> None:
+    def unlock(self, lock: Lock[Row]) -> None:
         locks = self._made
         locks.drop(lock.token)
         self._content.index.unlock(lock.held)

@@ -218,14 +218,14 @@ class Queue:
             )
         return SessionRules(self, self._content.sessions, self._dispatch)
 
-    def take(self, state: State, limit: int, mode: ReceiveMode, now: Now) -> list[TakenRow]:
+    def receive(self, state: State, limit: int, mode: ReceiveMode, now: Now) -> list[TakenRow]:
         """Deliver up to `limit` messages, the oldest first; an empty list if none is available."""
         self.check_receivable(state)
         self.sweep(now)
         index = self._content.index
-        return self._dispatch.take(lambda more: index.next(state, more), limit, mode, now)
+        return self._dispatch.deliver(lambda more: index.next(state, more), limit, mode, now)
 
-    def take_deferred(
+    def receive_deferred(
         self, numbers: Sequence[int], mode: ReceiveMode, now: Now, state: State = State.ACTIVE
     ) -> list[TakenRow]:
         """
@@ -237,7 +237,7 @@ class Queue:
         """
         self.check_receivable(state)
         self.sweep(now)
-        return self._dispatch.take_deferred(numbers, mode, now, state=DEFERRED_OF[state])
+        return self._dispatch.deliver_deferred(numbers, mode, now, state=DEFERRED_OF[state])
 
     def delete(
         self, state: State, limit: int, before: int | None, session: str | None, now: Now
@@ -275,7 +275,7 @@ class Queue:
             case Abandon(delivered=delivered):
                 row = self._content.amended(lock.held, settlement.properties)
                 self._give_back(row, now, delivered=delivered)
-        self._dispatch.end(lock)
+        self._dispatch.unlock(lock)
         self.entity.touch(now)
 
     def renew(self, token: str | None, now: Now) -> int:
@@ -293,7 +293,7 @@ class Queue:
             if lock is None:
                 continue
             self._give_back(lock.held, now, delivered=delivered)
-            self._dispatch.end(lock)
+            self._dispatch.unlock(lock)
 
     def _give_back(self, row: Row, now: Now, *, delivered: bool) -> None:
         if not delivered:
@@ -305,7 +305,7 @@ class Queue:
         """Set a locked message aside because its content can't be read."""
         lock = self._dispatch.find(token, now)
         self._content.index.quarantine(lock.held)
-        self._dispatch.end(lock)
+        self._dispatch.unlock(lock)
 
     def _check_main(self, row: Row) -> None:
         if row.state in DEAD_LETTERS:

@@ -91,27 +91,27 @@ class SessionRules:
             self._queue.release(lock.held.tokens, now, delivered=False)
             self._sessions.release(lock)
 
-    def take(self, holder: str, limit: int, mode: ReceiveMode, now: Now) -> list[TakenRow]:
-        """As `Queue.take`, from that session."""
+    def receive(self, holder: str, limit: int, mode: ReceiveMode, now: Now) -> list[TakenRow]:
+        """As `Queue.receive`, from that session."""
         self._queue.check_active()
         self._queue.check_keeps()
         self._queue.sweep(now)
         lock = self._sessions.find(holder, now)
         held, until = lock.held, self._end_of(lock, now)
-        return self._dispatch.take(
+        return self._dispatch.deliver(
             lambda more: self._sessions.next_rows(held, more), limit, mode, now, held, until
         )
 
-    def take_deferred(
+    def receive_deferred(
         self, holder: str, sequences: Sequence[int], mode: ReceiveMode, now: Now
     ) -> list[TakenRow]:
-        """As `Queue.take_deferred`, from that session."""
+        """As `Queue.receive_deferred`, from that session."""
         self._queue.check_active()
         self._queue.check_keeps()
         self._queue.sweep(now)
         lock = self._sessions.find(holder, now)
         until = self._end_of(lock, now)
-        return self._dispatch.take_deferred(sequences, mode, now, lock.held, until=until)
+        return self._dispatch.deliver_deferred(sequences, mode, now, lock.held, until=until)
 
     def settle(self, holder: str, token: str | None, settlement: Settlement, now: Now) -> None:
         """As `Queue.settle`."""

@@ -43,7 +43,7 @@ class VisibilityRules:
 
     _content: QueueContent
 
-    def take(
+    def dequeue(
         self, limit: int, hidden: int, now: Now, poison: Poison | None = None
     ) -> tuple[list[Row], bool]:
         """

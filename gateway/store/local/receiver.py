@@ -95,7 +95,7 @@ class LocalReceiver:
     async def receive_available(self, limit: int) -> Sequence[Delivery]:
         """As `ReceivesAvailable.receive_available`. If cancelled, as `receive`."""
         while True:
-            taken = await self._run_taking(lambda queue, now: self._take_from(queue, limit, now))
+            taken = await self._run_taking(lambda queue, now: self._receive_from(queue, limit, now))
             deliveries = [made for each in taken if (made := self._read(each)) is not None]
             if deliveries or not taken:
                 return deliveries
@@ -108,7 +108,7 @@ class LocalReceiver:
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """As `ReceivesDeferred.receive_deferred`."""
         taken = await self._run_taking(
-            lambda queue, now: self._take_deferred_from(queue, sequence_numbers, now)
+            lambda queue, now: self._receive_deferred_from(queue, sequence_numbers, now)
         )
         return [made for each in taken if (made := self._read(each)) is not None]
 
@@ -203,11 +203,13 @@ class LocalReceiver:
 
     # Overridden for sessions.
 
-    def _take_from(self, queue: Queue, limit: int, now: Now) -> list[TakenRow]:
-        return queue.take(self._state, limit, self._mode, now)
+    def _receive_from(self, queue: Queue, limit: int, now: Now) -> list[TakenRow]:
+        return queue.receive(self._state, limit, self._mode, now)
 
-    def _take_deferred_from(self, queue: Queue, numbers: Sequence[int], now: Now) -> list[TakenRow]:
-        return queue.take_deferred(numbers, self._mode, now, self._state)
+    def _receive_deferred_from(
+        self, queue: Queue, numbers: Sequence[int], now: Now
+    ) -> list[TakenRow]:
+        return queue.receive_deferred(numbers, self._mode, now, self._state)
 
     def _settle_on(self, queue: Queue, token: str | None, settlement: Settlement, now: Now) -> None:
         queue.settle(token, settlement, now)

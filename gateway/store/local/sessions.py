@@ -79,11 +79,13 @@ class LocalSessionReceiver(LocalReceiver):
         release(self._broker, self._entity, self._accepted)
         self._held.clear()
 
-    def _take_from(self, queue: Queue, limit: int, now: Now) -> list[TakenRow]:
-        return queue.sessions.take(self._accepted.holder, limit, self._mode, now)
+    def _receive_from(self, queue: Queue, limit: int, now: Now) -> list[TakenRow]:
+        return queue.sessions.receive(self._accepted.holder, limit, self._mode, now)
 
-    def _take_deferred_from(self, queue: Queue, numbers: Sequence[int], now: Now) -> list[TakenRow]:
-        return queue.sessions.take_deferred(self._accepted.holder, numbers, self._mode, now)
+    def _receive_deferred_from(
+        self, queue: Queue, numbers: Sequence[int], now: Now
+    ) -> list[TakenRow]:
+        return queue.sessions.receive_deferred(self._accepted.holder, numbers, self._mode, now)
 
     def _settle_on(self, queue: Queue, token: str | None, settlement: Settlement, now: Now) -> None:
         queue.sessions.settle(self._accepted.holder, token, settlement, now)

@@ -90,7 +90,7 @@ class LocalVisibility:
             if terms.poison_after is not None:
                 onward = Forward(poison_queue(queue.path), lambda _: _made(space, queue.path, now))
                 poison = Poison(terms.poison_after, onward, gone.append)
-            return queue.visibility.take(limit, terms.hidden // MICROSECOND, now, poison)
+            return queue.visibility.dequeue(limit, terms.hidden // MICROSECOND, now, poison)
 
         while True:
             rows, more = await self._broker.run_on(entity, step, billed=None)

@@ -67,7 +67,7 @@ class Node:
     async def taken(self, entity: EntityPath = ORDERS) -> TakenMessage:
         """The next message, hidden here for 30 seconds."""
         terms = Terms(hidden=timedelta(seconds=30))
-        (taken,) = await self.visibility.take(entity, 1, lambda _: terms)
+        (taken,) = await self.visibility.dequeue(entity, 1, lambda _: terms)
         return taken
 
     def stop(self) -> None:

@@ -275,10 +275,10 @@ def deletion(got: storage.QueueMessage) -> Request:
 async def test_poison_messages_go_as_before(gateways: Gateways, autojump_clock: MockClock) -> None:
     visibility = gateways.one.visibility
     terms = Terms(hidden=timedelta(seconds=1), poison_after=1)
-    await visibility.take(ORDERS, 3, lambda _: terms)
+    await visibility.dequeue(ORDERS, 3, lambda _: terms)
     await trio.sleep(2)
 
-    assert await visibility.take(ORDERS, 3, lambda _: terms) == []
+    assert await visibility.dequeue(ORDERS, 3, lambda _: terms) == []
     assert (await gateways.account.depths())["orders-poison"] == 3
 
 

@@ -87,7 +87,7 @@ class Filler:
         Receive and complete up to a hundred messages; return the name of each one's error, or
         "NoneType".
         """
-        [taken] = self.run([lambda space, now: space.find(QUEUE).take(ACTIVE, 100, LOCK, now)])
+        [taken] = self.run([lambda space, now: space.find(QUEUE).receive(ACTIVE, 100, LOCK, now)])
         works = [
             lambda space, now, token=each.token: space.find(QUEUE).settle(token, DONE, now)
             for each in taken.result()

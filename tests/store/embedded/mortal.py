@@ -138,7 +138,7 @@ def live_transactions(folder: Path, tell: Callable[[str], None]) -> list[World]:
         space.find(path).send([Incoming(content=b"%d" % number, size=1)], clock)
 
     def take(space: Namespace) -> str:
-        [taken] = space.find(source).take(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, clock)
+        [taken] = space.find(source).receive(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, clock)
         return str(taken.token)
 
     def move(space: Namespace) -> None:

@@ -46,7 +46,7 @@ class Gateway:
 
     def take(self, path: EntityPath, state: State = State.ACTIVE) -> TakenRow | None:
         def work(space: Namespace, now: Now) -> list[TakenRow]:
-            return space.find(path).take(state, 1, ReceiveMode.PEEK_LOCK, now)
+            return space.find(path).receive(state, 1, ReceiveMode.PEEK_LOCK, now)
 
         return next(iter(self.run(path, work)), None)
 

@@ -133,7 +133,7 @@ def _settle(owner: Owner, count: int) -> None:
     def work(space: Namespace, now: Now) -> None:
         queue = space.find(PLAIN)
         why = DeadLetter(reason="why", description="because")
-        for taken in queue.take(State.ACTIVE, count, ReceiveMode.PEEK_LOCK, now):
+        for taken in queue.receive(State.ACTIVE, count, ReceiveMode.PEEK_LOCK, now):
             kind = (Complete(), why, Defer(), Complete())[taken.row.sequence % 4]
             queue.settle(taken.token, kind, now)
 
@@ -227,17 +227,17 @@ def _receive(owner: Owner, deferred: Sequence[int]) -> Iterator[tuple[str, bytes
 
 
 def _take_deferred(number: int, space: Namespace, now: Now) -> list[TakenRow]:
-    return space.find(PLAIN).take_deferred([number], ReceiveMode.PEEK_LOCK, now)
+    return space.find(PLAIN).receive_deferred([number], ReceiveMode.PEEK_LOCK, now)
 
 
 def _take_all(path: EntityPath, state: State, space: Namespace, now: Now) -> list[TakenRow]:
     queue = space.find(path)
     if path is not SESSIONS or state is not State.ACTIVE:
-        return queue.take(state, 10**4, ReceiveMode.PEEK_LOCK, LATER)
+        return queue.receive(state, 10**4, ReceiveMode.PEEK_LOCK, LATER)
     found: list[TakenRow] = []
     while (accepted := queue.sessions.accept(None, LATER)) is not None:
         holder = accepted.holder
-        found += queue.sessions.take(holder, 10**4, ReceiveMode.PEEK_LOCK, LATER)
+        found += queue.sessions.receive(holder, 10**4, ReceiveMode.PEEK_LOCK, LATER)
     return found
 
 

@@ -62,7 +62,7 @@ def sends(size: int) -> Step[Any]:
 
 
 def takes(limit: int) -> Step[Any]:
-    return step(lambda queue: queue.take(State.ACTIVE, limit, ReceiveMode.PEEK_LOCK, NOW))
+    return step(lambda queue: queue.receive(State.ACTIVE, limit, ReceiveMode.PEEK_LOCK, NOW))
 
 
 def settles(token: str, settlement: Settlement) -> Step[Any]:
@@ -124,7 +124,7 @@ def test_a_message_that_is_put_elsewhere_keeps_its_attempts(store, committer, mo
     committer.tidy()
     if moves == "hides":
         committer.run([settles(takes_one.result()[0].token, Abandon())])
-        committer.run([step(lambda queue: queue.visibility.take(1, 10**9, NOW))])
+        committer.run([step(lambda queue: queue.visibility.dequeue(1, 10**9, NOW))])
     else:
         committer.run([settles(takes_one.result()[0].token, Defer())])
     found = connection_of(store).execute("SELECT times FROM delivered").get

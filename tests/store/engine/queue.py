@@ -221,7 +221,7 @@ def send(queue: Queue, *content: object, now: Now | None = None) -> None:
 
 
 def take(queue: Queue, now: Now, limit: int = 10, state: State = State.ACTIVE) -> list[TakenRow]:
-    return queue.take(state, limit, PEEK_LOCK, now)
+    return queue.receive(state, limit, PEEK_LOCK, now)
 
 
 def content(taken: Sequence[TakenRow]) -> list[Any]:

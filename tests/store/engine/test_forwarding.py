@@ -53,7 +53,7 @@ def test_a_message_that_was_forwarded_too_often_is_kept_aside_with_the_reason_of
     namespace.create(space, "f")
     space.find(EntityPath("a")).send([namespace.message()], at(1))
     last = space.find(EntityPath("e"))
-    [kept] = last.take(State.TRANSFER, 1, ReceiveMode.PEEK_LOCK, at(1))
+    [kept] = last.receive(State.TRANSFER, 1, ReceiveMode.PEEK_LOCK, at(1))
 
     assert kept.row.reason == "MaxTransferHopCountExceeded"
 

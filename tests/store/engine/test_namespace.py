@@ -76,7 +76,7 @@ def test_damage_is_reported_though_nobody_waits_there():
     space.create(ORDERS, QueueProperties(), at(0))
     queue = space.find(ORDERS)
     queue.send([message()], at(0))
-    [taken] = queue.take(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(1))
+    [taken] = queue.receive(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(1))
     assert taken.token is not None
     queue.quarantine(taken.token, at(2))
     space.concern(ORDERS)
@@ -157,7 +157,7 @@ def test_each_user_of_a_subscription_keeps_its_topic(use: str):
     topics.subscribe(NEWS, "s", SubscriptionProperties(), None, at(0))
     told(space, NEWS, 0)
     if use == "receive":
-        space.find(subscription).take(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(HOUR - 1))
+        space.find(subscription).receive(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(HOUR - 1))
     elif use == "rule":
         topics.add_rule(NEWS, "s", Rule(name="r"), at(HOUR - 1))
     space.run_due_work(at(HOUR), lambda key: use == "wait" and key == subscription.key)
@@ -512,7 +512,7 @@ def test_an_unused_queue_is_listed_and_told_of_without_its_storage() -> None:
     create(space, "empty")
     orders = space.find(ORDERS)
     orders.send([message(), message(), message(due=50.0)], at(1))
-    [taken] = orders.take(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(1))
+    [taken] = orders.receive(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(1))
     orders.settle(taken.token, DeadLetter(reason="odd"), at(1))
     orders.entity.accessed = 0
     space.find(EntityPath("empty"))
@@ -602,7 +602,7 @@ def test_the_first_use_of_a_queue_is_undone_with_the_step_that_failed() -> None:
     space.journal.rewind()
     assert space.report(at(1)).news == []
     space.journal.forget()
-    taken = space.find(ORDERS).take(State.ACTIVE, 9, ReceiveMode.PEEK_LOCK, at(2))
+    taken = space.find(ORDERS).receive(State.ACTIVE, 9, ReceiveMode.PEEK_LOCK, at(2))
 
     assert len(taken) == 2
     assert disk.opened == ["orders", "orders"]

@@ -117,11 +117,11 @@ def test_a_deferred_message_whose_lock_ran_out_can_be_taken_again():
     send(queue, "a")
     [a] = take(queue, at(1))
     queue.settle(a.token, Defer(), at(1))
-    queue.take_deferred([1], PEEK_LOCK, at(1))
+    queue.receive_deferred([1], PEEK_LOCK, at(1))
 
     with pytest.raises(MessageNotFound):
-        queue.take_deferred([1], PEEK_LOCK, at(60))
-    assert content(queue.take_deferred([1], PEEK_LOCK, at(61))) == ["a"]
+        queue.receive_deferred([1], PEEK_LOCK, at(60))
+    assert content(queue.receive_deferred([1], PEEK_LOCK, at(61))) == ["a"]
 
 
 def test_an_expired_message_needs_no_room():
@@ -147,7 +147,7 @@ def test_a_message_that_has_become_due_cannot_be_cancelled():
 def test_a_message_that_is_only_hidden_cannot_be_cancelled():
     queue = make()
     [place] = queue.send([message("a")], at(1))
-    queue.visibility.take(1, 60_000_000, at(1))
+    queue.visibility.dequeue(1, 60_000_000, at(1))
 
     with pytest.raises(MessageNotFound, match="isn't scheduled"):
         queue.cancel([place.number], at(2))
@@ -198,7 +198,7 @@ def test_a_dead_letter_can_only_be_deferred_completed_or_given_back(state):
     assert take(queue, at(1), state=state) == []
     counts = queue.info().dead_lettered, queue.info().transfer_dead_lettered
     assert sum(number or 0 for number in counts) == 1
-    [dead] = queue.take_deferred([1], PEEK_LOCK, at(1), state)
+    [dead] = queue.receive_deferred([1], PEEK_LOCK, at(1), state)
     with pytest.raises(InvalidRequest, match="can't be dead-lettered again"):
         queue.settle(dead.token, DeadLetter(reason="bad"), at(1))
     queue.settle(dead.token, Complete(), at(1))
@@ -549,7 +549,7 @@ def test_one_step_delivers_a_bounded_number_of_bytes_of_deferred_messages() -> N
     rows.read = 0
 
     with pytest.raises(QuotaExceeded, match="receive fewer at once"):
-        queue.take_deferred(numbers, PEEK_LOCK, at(1))
+        queue.receive_deferred(numbers, PEEK_LOCK, at(1))
     assert rows.read == 2
-    [one] = queue.take_deferred(numbers[:1], PEEK_LOCK, at(1))  # however large
+    [one] = queue.receive_deferred(numbers[:1], PEEK_LOCK, at(1))  # however large
     assert one.row.sequence == 1

@@ -42,7 +42,7 @@ def test_nothing_becomes_due_while_the_wall_clock_is_in_doubt() -> None:
 def test_a_message_that_is_visible_again_is_no_event_any_more() -> None:
     queue = make()
     send(queue, "a")
-    queue.visibility.take(1, 5_000_000, at(1))
+    queue.visibility.dequeue(1, 5_000_000, at(1))
     events = [queue.next_event(at(1))]
     queue.sweep(at(6))
 
@@ -56,7 +56,7 @@ def test_one_step_does_a_bounded_part_of_what_is_due_and_says_that_there_is_more
 
     assert queue.info().scheduled == 1
     assert queue.next_event(at(10)) == 10
-    taken, more = queue.visibility.take(2 * SWEEP, 1, at(10))
+    taken, more = queue.visibility.dequeue(2 * SWEEP, 1, at(10))
     assert (len(taken), more) == (SWEEP, True)
 
 
@@ -79,7 +79,7 @@ def test_a_deferred_message_expires_too() -> None:
     queue.settle(a.token, Defer(), at(2))
 
     with pytest.raises(MessageNotFound):
-        queue.take_deferred([1], ReceiveMode.PEEK_LOCK, at(6))
+        queue.receive_deferred([1], ReceiveMode.PEEK_LOCK, at(6))
     assert queue.info().deferred == 0
 
 
@@ -241,7 +241,7 @@ def test_a_message_that_was_larger_already_may_stay_so() -> None:
 
 def dead(queue: Queue, name: str, now: Now) -> None:
     """Dead-letter the message, also if others are before it."""
-    taken = queue.take(State.ACTIVE, 100, ReceiveMode.PEEK_LOCK, now)
+    taken = queue.receive(State.ACTIVE, 100, ReceiveMode.PEEK_LOCK, now)
     for each in taken:
         last = each.row.content == name
         queue.settle(each.token, DeadLetter(reason="r") if last else Abandon(), now)
@@ -319,10 +319,10 @@ def test_receivers_may_add_as_many_bytes_to_messages_as_the_quota_has() -> None:
             queue.settle(growing[3].token, verdict, at(1))
 
     assert queue.info().size == 3 * 2**19 + 20
-    [deferred] = queue.take_deferred([1], ReceiveMode.PEEK_LOCK, at(1))
+    [deferred] = queue.receive_deferred([1], ReceiveMode.PEEK_LOCK, at(1))
     queue.settle(deferred.token, Defer(properties={"new": 2}), at(1))  # no more bytes
     queue.settle(growing[4].token, DeadLetter(reason="bad"), at(1))
-    [deferred] = queue.take_deferred([1], ReceiveMode.PEEK_LOCK, at(1))
+    [deferred] = queue.receive_deferred([1], ReceiveMode.PEEK_LOCK, at(1))
     queue.settle(deferred.token, Complete(), at(1))
     queue.settle(growing[3].token, Abandon(properties={"new": 1}), at(1))
 
@@ -331,7 +331,7 @@ def test_a_new_body_counts_as_bytes_that_a_receiver_adds() -> None:
     queue = make(packed=2**19, max_size_in_megabytes=1)
     queue.entity.max_message_size = 2**19
     send(queue, *[Message()] * 5)
-    rows, _ = queue.visibility.take(5, 5_000_000, at(1))
+    rows, _ = queue.visibility.dequeue(5, 5_000_000, at(1))
     receipts = [PopReceipt(row.sequence, row.stamp, row.deliveries) for row in rows]
     for each in receipts[:3]:
         queue.visibility.change(each, 0, b"new", at(1))

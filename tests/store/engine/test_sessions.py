@@ -46,7 +46,7 @@ def accept(queue: Queue, session: str | None = None, now: Now | None = None) -> 
 
 
 def take(queue: Queue, held: AcceptedSession, now: Now | None = None, limit: int = 10) -> list[str]:
-    return content(queue.sessions.take(held.holder, limit, PEEK_LOCK, now or at(1)))
+    return content(queue.sessions.receive(held.holder, limit, PEEK_LOCK, now or at(1)))
 
 
 def available(queue: Queue) -> int:
@@ -96,7 +96,7 @@ def test_a_message_that_is_given_back_comes_again_first_and_in_order() -> None:
     queue = make()
     send(queue, "a", "1", "2", "3", "4")
     held = accept(queue, "a")
-    taken = queue.sessions.take(held.holder, 3, PEEK_LOCK, at(1))
+    taken = queue.sessions.receive(held.holder, 3, PEEK_LOCK, at(1))
     for each in (taken[2], taken[0]):
         queue.sessions.settle(held.holder, each.token, Abandon(), at(1))
 
@@ -112,7 +112,7 @@ def test_closing_a_session_counts_no_delivery_however_often() -> None:
         assert take(queue, held) == ["1"]
         queue.sessions.release(held.holder, at(1))
 
-    [taken] = queue.sessions.take(accept(queue, "a").holder, 1, PEEK_LOCK, at(1))
+    [taken] = queue.sessions.receive(accept(queue, "a").holder, 1, PEEK_LOCK, at(1))
     assert taken.deliveries == 1
     assert queue.info().dead_lettered == 0
 
@@ -125,7 +125,7 @@ def test_the_end_of_a_sessions_lock_counts_its_deliveries() -> None:
     queue.sweep(at(1 + LOCK))
     queue.sessions.release(held.holder, at(1 + LOCK))
 
-    again = queue.sessions.take(accept(queue, "a", at(70)).holder, 2, PEEK_LOCK, at(70))
+    again = queue.sessions.receive(accept(queue, "a", at(70)).holder, 2, PEEK_LOCK, at(70))
     assert [each.deliveries for each in again] == [2, 1]
 
 
@@ -133,7 +133,7 @@ def test_a_completed_message_comes_never_again() -> None:
     queue = make()
     send(queue, "a", "1")
     held = accept(queue, "a")
-    [taken] = queue.sessions.take(held.holder, 1, PEEK_LOCK, at(1))
+    [taken] = queue.sessions.receive(held.holder, 1, PEEK_LOCK, at(1))
     queue.sessions.settle(held.holder, taken.token, Complete(), at(1))
     queue.sessions.release(held.holder, at(1))
 
@@ -156,14 +156,14 @@ def test_a_deferred_message_is_free_when_its_session_is_let_go(release: str) -> 
     queue, late = make(), at(1 + LOCK)
     send(queue, "a", "1")
     held = accept(queue, "a")
-    [taken] = queue.sessions.take(held.holder, 1, PEEK_LOCK, at(1))
+    [taken] = queue.sessions.receive(held.holder, 1, PEEK_LOCK, at(1))
     queue.sessions.settle(held.holder, taken.token, Defer(), at(1))
-    queue.sessions.take_deferred(held.holder, [1], PEEK_LOCK, at(1))
+    queue.sessions.receive_deferred(held.holder, [1], PEEK_LOCK, at(1))
     if release == "released":
         queue.sessions.release(held.holder, at(1))
     holder = accept(queue, "a", late).holder
 
-    assert content(queue.sessions.take_deferred(holder, [1], PEEK_LOCK, late)) == ["1"]
+    assert content(queue.sessions.receive_deferred(holder, [1], PEEK_LOCK, late)) == ["1"]
 
 
 def test_a_session_that_is_let_go_is_lost_and_ends_no_second_time() -> None:
@@ -193,7 +193,7 @@ def test_a_session_that_is_let_go_stands_where_its_oldest_message_is_now() -> No
     send(queue, "a", "1", "2")
     send(queue, "b", "3")
     first, _ = accept(queue), accept(queue)
-    [taken] = queue.sessions.take(first.holder, 1, PEEK_LOCK, at(1))
+    [taken] = queue.sessions.receive(first.holder, 1, PEEK_LOCK, at(1))
     queue.sessions.settle(first.holder, taken.token, Complete(), at(1))
     available(queue)
     queue.sessions.release(first.holder, at(1))
@@ -245,7 +245,7 @@ def test_a_message_that_was_given_back_and_expired_since_comes_to_nobody() -> No
     queue = make()
     send(queue, "a", "1", life=5)
     held = accept(queue, "a")
-    [taken] = queue.sessions.take(held.holder, 1, PEEK_LOCK, at(1))
+    [taken] = queue.sessions.receive(held.holder, 1, PEEK_LOCK, at(1))
     queue.sessions.settle(held.holder, taken.token, Abandon(), at(1))
     queue.sweep(at(10))
 
@@ -360,8 +360,8 @@ def test_a_receiver_that_lost_a_session_does_nothing_in_it(what: str) -> None:
         "state": lambda: rules.state(holder, late),
         "set": lambda: rules.set_state(holder, b"s", late),
         "settle": lambda: rules.settle(holder, "t", Complete(), late),
-        "take": lambda: rules.take(holder, 1, PEEK_LOCK, late),
-        "deferred": lambda: rules.take_deferred(holder, [1], PEEK_LOCK, late),
+        "take": lambda: rules.receive(holder, 1, PEEK_LOCK, late),
+        "deferred": lambda: rules.receive_deferred(holder, [1], PEEK_LOCK, late),
     }
 
     with pytest.raises(SessionLockLost):
@@ -408,7 +408,7 @@ def test_a_session_remembers_only_what_is_locked_in_it() -> None:
     queue = make()
     send(queue, "a", "1", "2")
     held = accept(queue, "a")
-    first, second = queue.sessions.take(held.holder, 2, PEEK_LOCK, at(1))
+    first, second = queue.sessions.receive(held.holder, 2, PEEK_LOCK, at(1))
     queue.sessions.settle(held.holder, first.token, Complete(), at(1))
 
     assert queue.sessions._sessions.find(held.holder, at(1)).held.tokens == {second.token}
@@ -421,8 +421,8 @@ def test_a_disabled_queue_gives_no_session() -> None:
 
     for refused in (
         lambda: queue.sessions.accept("b", at(1)),
-        lambda: queue.sessions.take(held.holder, 1, PEEK_LOCK, at(1)),
-        lambda: queue.sessions.take_deferred(held.holder, [1], PEEK_LOCK, at(1)),
+        lambda: queue.sessions.receive(held.holder, 1, PEEK_LOCK, at(1)),
+        lambda: queue.sessions.receive_deferred(held.holder, [1], PEEK_LOCK, at(1)),
     ):
         with pytest.raises(EntityDisabled):
             refused()
@@ -443,7 +443,7 @@ def test_each_holder_of_a_session_is_told_of_its_messages() -> None:
     queue = make()
     held = accept(queue, "a")
     send(queue, "a", "1")
-    [taken] = queue.sessions.take(held.holder, 1, PEEK_LOCK, at(1))
+    [taken] = queue.sessions.receive(held.holder, 1, PEEK_LOCK, at(1))
     news = queue.drain_news(at(1))
     queue.sessions.settle(held.holder, taken.token, Abandon(), at(1))
 
@@ -488,7 +488,7 @@ def test_a_session_keeps_its_state_when_its_last_message_is_gone() -> None:
     send(queue, "a", "1")
     held = accept(queue, "a")
     queue.sessions.set_state(held.holder, b"state", at(1))
-    [taken] = queue.sessions.take(held.holder, 1, PEEK_LOCK, at(1))
+    [taken] = queue.sessions.receive(held.holder, 1, PEEK_LOCK, at(1))
     queue.sessions.settle(held.holder, taken.token, Complete(), at(1))
     queue.sessions.release(held.holder, at(1))
 
@@ -634,10 +634,10 @@ def test_a_receiver_that_names_no_session_gets_nothing_of_a_queue_that_has_them(
     queue = make()
 
     with pytest.raises(SessionRequired):
-        queue.take(State.ACTIVE, 1, PEEK_LOCK, at(1))
+        queue.receive(State.ACTIVE, 1, PEEK_LOCK, at(1))
     with pytest.raises(SessionRequired):
-        queue.take_deferred([1], PEEK_LOCK, at(1))
-    assert queue.take(State.DEAD, 1, PEEK_LOCK, at(1)) == []
+        queue.receive_deferred([1], PEEK_LOCK, at(1))
+    assert queue.receive(State.DEAD, 1, PEEK_LOCK, at(1)) == []
 
 
 def test_a_queue_without_sessions_says_so() -> None:
@@ -650,6 +650,6 @@ def test_a_message_of_a_session_is_locked_no_longer_than_the_session() -> None:
     send(queue, "a", "1")
     accepted = accept(queue, "a", at(1))
 
-    [taken] = queue.sessions.take(accepted.holder, 1, ReceiveMode.PEEK_LOCK, at(5))
+    [taken] = queue.sessions.receive(accepted.holder, 1, ReceiveMode.PEEK_LOCK, at(5))
 
     assert taken.locked_until == accepted.until

@@ -127,7 +127,7 @@ def test_an_inspection_counts_a_subscriptions_messages() -> None:
     made = topics()
     send(made, message(), message(), message())
     queue = space_of(made).find(S)
-    [taken] = queue.take(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(1))
+    [taken] = queue.receive(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(1))
     queue.settle(taken.token, DeadLetter(reason="bad"), at(1))
     info = made.inspect_subscription(NEWS, "s", at(1))
 
@@ -313,7 +313,7 @@ def test_properties_that_receivers_add_in_all_subscriptions_have_the_quota_of_th
     message = Incoming(content=Message(), size=900)
     send(made, *[message] * 1165)
     subscription = space_of(made).find(S)
-    taken = subscription.take(State.ACTIVE, 1165, ReceiveMode.PEEK_LOCK, at(1))
+    taken = subscription.receive(State.ACTIVE, 1165, ReceiveMode.PEEK_LOCK, at(1))
     space_of(made).find(NEWS).shared_usage.bytes += 2**20 - 200  # of other subscriptions
     more = Abandon(properties={"new": 1})
     subscription.settle(taken[0].token, more, at(1))
@@ -630,7 +630,7 @@ def test_the_first_receiver_makes_the_topic_too() -> None:
     made = unused(disk)
     send(made)
     restarted(space_of(made), disk)
-    taken = space_of(made).find(S).take(State.ACTIVE, 9, ReceiveMode.PEEK_LOCK, at(2))
+    taken = space_of(made).find(S).receive(State.ACTIVE, 9, ReceiveMode.PEEK_LOCK, at(2))
     send(made)
 
     assert len(taken) == 1

@@ -19,7 +19,7 @@ SECOND = 1_000_000  # microseconds
 
 
 def hide(queue: Queue, limit: int = 1, hidden: int = 10 * SECOND, now: Now | None = None):
-    return queue.visibility.take(limit, hidden, now or at(1))[0]
+    return queue.visibility.dequeue(limit, hidden, now or at(1))[0]
 
 
 def receipt(row: Row) -> PopReceipt:
@@ -61,7 +61,7 @@ def test_one_take_looks_at_a_bounded_number_and_says_that_there_may_be_more():
     for row in list(rows.rows.values()):
         rows.count_delivery(row, 10, durable=True)
 
-    assert queue.visibility.take(1, SECOND, at(1)) == ([], True)
+    assert queue.visibility.dequeue(1, SECOND, at(1)) == ([], True)
     assert queue.info().dead_lettered == 1 + SWEEP
 
 
@@ -77,7 +77,7 @@ def test_a_message_that_may_not_be_taken_is_made_up_for_and_no_more():
 def test_where_there_are_fewer_than_were_asked_for_there_are_no_more():
     queue = make()
     send(queue, "a")
-    taken, more = queue.visibility.take(5, SECOND, at(1))
+    taken, more = queue.visibility.dequeue(5, SECOND, at(1))
 
     assert (len(taken), more) == (1, False)
 
@@ -285,7 +285,7 @@ def worn(queue: Queue) -> None:
 def test_a_message_that_was_taken_too_often_goes_where_poison_goes():
     queue, way, noted = make(), Way(), []
     worn(queue)
-    taken, more = queue.visibility.take(1, SECOND, at(3), poisoned(way, noted))
+    taken, more = queue.visibility.dequeue(1, SECOND, at(3), poisoned(way, noted))
     [(row, hops)] = way.arrived
 
     assert (taken, more) == ([], False)
@@ -298,7 +298,7 @@ def test_a_message_that_was_taken_too_often_goes_where_poison_goes():
 def test_poison_that_can_go_nowhere_is_served_as_before():
     queue = make()
     worn(queue)
-    taken, _ = queue.visibility.take(1, SECOND, at(3), poisoned(NoWay()))
+    taken, _ = queue.visibility.dequeue(1, SECOND, at(3), poisoned(NoWay()))
 
     assert [row.deliveries for row in taken] == [3]
 
@@ -308,6 +308,6 @@ def test_a_message_that_was_taken_less_often_is_no_poison():
     send(queue, "a")
     hide(queue, hidden=SECOND)
     queue.sweep(at(2))
-    taken, _ = queue.visibility.take(1, SECOND, at(2), poisoned(way))
+    taken, _ = queue.visibility.dequeue(1, SECOND, at(2), poisoned(way))
 
     assert ([row.deliveries for row in taken], way.arrived) == ([2], [])
