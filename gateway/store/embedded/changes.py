@@ -37,7 +37,7 @@ class ReadAhead:
     _expected: int = 1
     _most: int = _MOST_ROWS
 
-    def take(self, place: Place, after: int, limit: int) -> Sequence[Row]:
+    def pop(self, place: Place, after: int, limit: int) -> Sequence[Row]:
         """The rows after that sequence number, `limit` at most; none if they must be read."""
         if after != self._after or len(self._rows) < limit or place != self._place:
             return ()

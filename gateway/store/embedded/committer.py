@@ -106,7 +106,7 @@ class Committer:
         if fault is None:
             return None
         self._untidy = False
-        self._store.take_back()
+        self._store.roll_back()
         return StepReport(
             next_due_work=self._namespace.next_due_work(), faults=[(NAMESPACE, fault)]
         )
@@ -139,7 +139,7 @@ class Committer:
 
     def _undo(self) -> None:
         """Restore the state at the beginning, on disk and in memory, locks included."""
-        self._store.take_back()
+        self._store.roll_back()
         self._namespace.journal.rewind()
 
     def _run_steps(self, steps: Sequence[Step[Any]], faults: list[Fault]) -> bool:
@@ -178,7 +178,7 @@ class Committer:
         self._store.prepare()
 
     def _run_part(self, step: Step[Any]) -> None:
-        with self._store.part():
+        with self._store.savepoint():
             step.run(self._namespace)
 
     def _commit(self, steps: Sequence[Step[Any]]) -> None:

@@ -132,7 +132,7 @@ class StoreLock:
     file: int
 
     @classmethod
-    def take(cls, store: Path) -> "StoreLock":
+    def acquire(cls, store: Path) -> "StoreLock":
         """
         Lock the store.
 

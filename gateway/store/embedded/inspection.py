@@ -134,7 +134,7 @@ def alone(path: Path) -> Iterator[StoreLock]:
     with errors_in_words(path):
         if not path.is_file():
             raise StoreError(f"{path}: there is no store")
-        lock = StoreLock.take(path)
+        lock = StoreLock.acquire(path)
         try:
             read_ahead(path)
             yield lock

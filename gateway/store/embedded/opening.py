@@ -132,7 +132,7 @@ def open_store(
     """
     with errors_in_words(path):
         make_private_folder(path.parent)
-        lock = StoreLock.take(path)
+        lock = StoreLock.acquire(path)
         try:
             return _open(
                 path, new_id, disk, lock, most_clean=checked, most_unclean=checked_if_unclean

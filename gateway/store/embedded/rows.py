@@ -120,7 +120,7 @@ class SqliteRows:
             return []
         limit = min(limit, MAX_SEQUENCE)
         ahead, place = self._changes.ahead, (self._queue, state)
-        if taken := ahead.take(place, sequence, limit):
+        if taken := ahead.pop(place, sequence, limit):
             return taken
         self._changes.show(after=sequence)
         rows = self._select(_AFTER, state, sequence, ahead.size(limit))

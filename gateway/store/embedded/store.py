@@ -104,10 +104,10 @@ class Store:
 
     def begin(self, now: Now) -> None:
         self._now = now
-        self._look_at_disk()
+        self._check_disk()
         self._begin()
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         """
         Undo on disk all changes since `begin`, unless SQLite has done so. The journal undoes those
         in memory.
@@ -117,8 +117,8 @@ class Store:
             self._connection.execute("ROLLBACK")
 
     @contextmanager
-    def part(self) -> Iterator[None]:
-        """As `EntityStore.part`: write all changes made within, or undo them on disk."""
+    def savepoint(self) -> Iterator[None]:
+        """As `EntityStore.savepoint`: write all changes made within, or undo them on disk."""
         self._rows.flush()
         self._connection.execute("SAVEPOINT part")
         try:
@@ -287,7 +287,7 @@ class Store:
         self._connection.execute("BEGIN IMMEDIATE")
         self._changes = self._connection.total_changes()
 
-    def _look_at_disk(self) -> None:
+    def _check_disk(self) -> None:
         if self._now.monotonic - self._looked >= _LOOK_EVERY:
             self._looked = self._now.monotonic
             free = self._disk.free_bytes(self._path.parent)

@@ -78,7 +78,7 @@ class EntityStore(Protocol):
         """
         ...
 
-    def part(self) -> AbstractContextManager[None]:
+    def savepoint(self) -> AbstractContextManager[None]:
         """
         Enter a scope that undoes on disk what was changed within, and nothing else, if it is left
         by an exception. The journal undoes the changes in memory.

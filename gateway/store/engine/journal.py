@@ -65,7 +65,7 @@ class Journal:
         self._kept.clear()
 
 
-def take_out(heap: list[Any], item: Any) -> None:
+def remove_from_heap(heap: list[Any], item: Any) -> None:
     """Undo `heappush`."""
     heap.remove(item)
     heapq.heapify(heap)

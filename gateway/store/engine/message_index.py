@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from gateway.domain.clocks.times import Now
-from gateway.store.engine.journal import Journal, take_out
+from gateway.store.engine.journal import Journal, remove_from_heap
 from gateway.store.engine.records import Row, Rows, State, Totals
 
 
@@ -61,7 +61,7 @@ class Lane:
         assert self.returned is not None, "the message is there"
         assert self._known is not None, "as above"
         self._known.discard(sequence)
-        take_out(self.returned, sequence)
+        remove_from_heap(self.returned, sequence)
 
 
 @attrs.define(eq=False)

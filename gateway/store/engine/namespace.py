@@ -265,7 +265,7 @@ class Namespace:
         """
         mark = self.journal.mark()
         try:
-            with self.store.part():
+            with self.store.savepoint():
                 yield
         except Exception:
             self.journal.rewind(mark)

@@ -21,7 +21,7 @@ from gateway.domain.errors import (
     StateDamaged,
 )
 from gateway.domain.texts import check_session_id
-from gateway.store.engine.journal import Journal, take_out
+from gateway.store.engine.journal import Journal, remove_from_heap
 from gateway.store.engine.locks import Lock, Locks
 from gateway.store.engine.records import MAX_SEQUENCE, Row, SessionRecord, State, Storage
 
@@ -113,7 +113,7 @@ class Sessions:
         """
         held = self._held.get(row.session or "")
         if held is not None:
-            self._journal.note(take_out, held.returned, row.sequence)
+            self._journal.note(remove_from_heap, held.returned, row.sequence)
             heapq.heappush(held.returned, row.sequence)
             self._woken.add(held.id)
 
@@ -233,7 +233,7 @@ class Sessions:
         self._returned_ids.add(session)
 
     def _take_out(self, session: str, first: int) -> None:
-        take_out(self._returned, (first, session))
+        remove_from_heap(self._returned, (first, session))
         self._returned_ids.discard(session)
 
     def _refresh(self, session: str) -> int | None:

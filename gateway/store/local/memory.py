@@ -79,7 +79,7 @@ class MemoryEntityStore:
     def check_room(self) -> None:
         """Do nothing: each queue's quota is the only limit."""
 
-    def part(self) -> AbstractContextManager[None]:
+    def savepoint(self) -> AbstractContextManager[None]:
         """Do nothing: the journal undoes all changes."""
         return nullcontext()
 

@@ -60,12 +60,12 @@ def test_a_sync_takes_time(tmp_path):
 
 
 def test_a_lock_is_for_one_and_can_be_taken_again(tmp_path):
-    lock = StoreLock.take(tmp_path / "a.db")
+    lock = StoreLock.acquire(tmp_path / "a.db")
     with pytest.raises(StoreInUse, match="another process"):
-        StoreLock.take(tmp_path / "a.db")
+        StoreLock.acquire(tmp_path / "a.db")
     lock.release()
 
-    StoreLock.take(tmp_path / "a.db").release()
+    StoreLock.acquire(tmp_path / "a.db").release()
 
 
 def test_a_mark_is_read_as_it_was_written(tmp_path):

@@ -6,7 +6,7 @@ from gateway.store.embedded.opening import place_doubts
 
 def doubts(path, kind, seconds=1e-3):
     disk = Disk(file_system=lambda _path: kind, sync_seconds=lambda _file: seconds)
-    lock = StoreLock.take(path)
+    lock = StoreLock.acquire(path)
     try:
         return list(place_doubts(path, lock, disk))
     finally:

@@ -21,7 +21,7 @@ class Rows:
         self.readings: list[int] = []  # how many rows each gave
 
     def after(self, sequence: int, limit: int = 1, place: tuple[int, State] = QUEUE) -> list[int]:
-        rows: Sequence[Row] = self.ahead.take(place, sequence, limit)
+        rows: Sequence[Row] = self.ahead.pop(place, sequence, limit)
         if not rows:
             end = min(self.last, sequence + self.ahead.size(limit))
             rows = [row(number, self.size) for number in range(sequence + 1, end + 1)]
