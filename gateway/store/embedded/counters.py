@@ -49,9 +49,9 @@ class SqliteNumbers:
 
     def next(self, state: State) -> int:
         number = self._next[state]
-        self._counters.journal.note(put_entry, self._next, state, number)
+        self._counters.journal.record(put_entry, self._next, state, number)
         self._next[state] = number + 1
-        self._counters.note(self._queue, self._next)
+        self._counters.record(self._queue, self._next)
         return number
 
 
@@ -66,7 +66,7 @@ class Counters:
     def begin(self, queue: int) -> SqliteNumbers:
         """The numbers of an entity that was just stored under this id."""
         first = dict.fromkeys(_COUNTED, 1)
-        self.note(queue, first)
+        self.record(queue, first)
         return SqliteNumbers(self, queue, first)
 
     def of(self, queue: int) -> SqliteNumbers:
@@ -75,11 +75,11 @@ class Counters:
         assert found is not None, "each entity has a counter: see `lost`"
         return SqliteNumbers(self, queue, dict(zip(_COUNTED, found, strict=True)))
 
-    def note(self, queue: int, numbers: Mapping[State, int]) -> None:
+    def record(self, queue: int, numbers: Mapping[State, int]) -> None:
         """Note that these next numbers must be saved."""
         before = self._changed.get(queue)
         if before is not numbers:
-            self.journal.note(put_entry, self._changed, queue, before)
+            self.journal.record(put_entry, self._changed, queue, before)
             self._changed[queue] = numbers
 
     def save(self) -> None:
@@ -134,7 +134,7 @@ class DeliveryCounts:
         again = 0 < self._pending.get(sequence, 0) < times
         self._journal.keep(self)
         self.urgent = self.urgent or durable or again or sequence < self.survivors
-        self._journal.note(put_entry, self._pending, sequence, self._pending.get(sequence))
+        self._journal.record(put_entry, self._pending, sequence, self._pending.get(sequence))
         self._pending[sequence] = times
 
     def get(self, sequence: int, stored: int | None) -> int:
@@ -145,10 +145,10 @@ class DeliveryCounts:
 
     def drop(self, sequence: int, connection: apsw.Connection) -> None:
         if sequence in self._pending:
-            self._journal.note(self._pending.__setitem__, sequence, self._pending[sequence])
+            self._journal.record(self._pending.__setitem__, sequence, self._pending[sequence])
             del self._pending[sequence]
         if sequence in self._stored:
-            self._journal.note(self._stored.add, sequence)
+            self._journal.record(self._stored.add, sequence)
             self._stored.discard(sequence)
             connection.execute(_DELETE, (sequence,))
 

@@ -41,7 +41,7 @@ class Upkeep:
     _log_pages: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self._connection.set_wal_hook(self._note_log)
+        self._connection.set_wal_hook(self._record_log)
 
     # --- the log
 
@@ -68,7 +68,7 @@ class Upkeep:
         self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self._log_pages = 0
 
-    def _note_log(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+    def _record_log(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._log_pages = pages
         return apsw.SQLITE_OK
 

@@ -40,7 +40,7 @@ class CommitStats:
     seconds: Histogram = attrs.field(factory=lambda: Histogram(SHORT_LATENCIES))
     operations: Histogram = attrs.field(factory=lambda: Histogram(BATCHES))
 
-    def note(self, operations: int, seconds: float) -> None:
+    def record(self, operations: int, seconds: float) -> None:
         """Count a commit."""
         self.operations.note(operations)
         self.seconds.note(seconds)
@@ -244,7 +244,7 @@ class Writer:
         began = time.perf_counter()
         try:
             report = committer.run(steps)
-            self.stats.note(len(steps), time.perf_counter() - began)
+            self.stats.record(len(steps), time.perf_counter() - began)
         finally:
             if report is None:
                 committer.fail(steps, "a bug ended the writer")

@@ -82,7 +82,7 @@ class Dispatch:
             until = now.wall + duration // MICROSECOND
         ends = now.monotonic + duration.total_seconds()
         if session is not None:
-            self._journal.note(session.tokens.discard, token)
+            self._journal.record(session.tokens.discard, token)
             session.tokens.add(token)
             ends = math.inf  # locked as long as the session
         if self._locks is None:
@@ -171,7 +171,7 @@ class Dispatch:
         locks.drop(lock.token)
         self._content.index.unlock(lock.held)
         if len(locks) == 0:  # frees the memory, as most queues have no locks
-            self._journal.note(self._keep, locks)
+            self._journal.record(self._keep, locks)
             self._locks = None
 
     def _keep(self, locks: Locks[Row]) -> None:

@@ -35,7 +35,7 @@ class DueWork:
         dormant.used = now.monotonic
         self._set_or_drop(dormant.path.key, now.monotonic + idle_limit(dormant.properties))
 
-    def note(self, queue: Queue, due: float | None, now: Now) -> None:
+    def schedule(self, queue: Queue, due: float | None, now: Now) -> None:
         """Note that an entity has changed; `due` is when (monotonic) it has work to do."""
         if not _has_any(queue):
             return
@@ -44,7 +44,7 @@ class DueWork:
 
     def drop(self, key: str) -> None:
         """Forget an entity that was deleted."""
-        self._journal.note(self._put_back, key, self._deadlines.get(key))
+        self._journal.record(self._put_back, key, self._deadlines.get(key))
         self._deadlines.drop(key)
 
     def clear(self) -> None:
@@ -67,7 +67,7 @@ class DueWork:
             self._set(key, moment)
 
     def _set(self, key: str, moment: float) -> None:
-        self._journal.note(self._put_back, key, self._deadlines.get(key))
+        self._journal.record(self._put_back, key, self._deadlines.get(key))
         self._deadlines.set(key, moment)
 
     def _put_back(self, key: str, moment: float | None) -> None:

@@ -30,7 +30,7 @@ class Journal:
         self._undo: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._kept: set[int] = set()
 
-    def note(self, undo: Callable[..., object], *arguments: Any) -> None:
+    def record(self, undo: Callable[..., object], *arguments: Any) -> None:
         """Note how to undo the change that follows: by calling `undo` with these arguments."""
         self._undo.append((undo, arguments))
 

@@ -31,7 +31,7 @@ class Locks(Generic[T]):
         return len(self._locks)
 
     def add(self, token: str, held: T, until: float) -> Lock[T]:
-        self._journal.note(self.drop, token)
+        self._journal.record(self.drop, token)
         self._locks[token] = lock = Lock(token, held)
         self._deadlines.set(token, until)
         return lock
@@ -49,13 +49,13 @@ class Locks(Generic[T]):
         return until
 
     def extend(self, lock: Lock[T], until: float) -> None:
-        self._journal.note(self._deadlines.set, lock.token, self._deadlines.get(lock.token))
+        self._journal.record(self._deadlines.set, lock.token, self._deadlines.get(lock.token))
         self._deadlines.set(lock.token, until)
 
     def drop(self, token: str) -> None:
         lock = self._locks.get(token)
         if lock is not None:
-            self._journal.note(self._put_back, lock, self._deadlines.get(token))
+            self._journal.record(self._put_back, lock, self._deadlines.get(token))
             del self._locks[token]
         self._deadlines.drop(token)
 

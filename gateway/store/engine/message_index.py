@@ -41,7 +41,7 @@ class Lane:
         if self.returned is None or self._known is None:
             self.returned, self._known = [], set()
         if sequence not in self._known:
-            journal.note(self._take_out, sequence)
+            journal.record(self._take_out, sequence)
             self._known.add(sequence)
             heapq.heappush(self.returned, sequence)
 
@@ -49,7 +49,7 @@ class Lane:
         """Remove and return the first of `returned`; None: there is none."""
         if not self.returned or self._known is None:
             return None
-        journal.note(self.push, self.returned[0], journal)
+        journal.record(self.push, self.returned[0], journal)
         sequence = heapq.heappop(self.returned)
         self._known.discard(sequence)
         return sequence
@@ -117,7 +117,7 @@ class MessageIndex:
     def add(self, rows: Sequence[Row]) -> None:
         self.rows.add(rows)
         for row in rows:
-            self._note_dates(row)
+            self._record_dates(row)
             self._count(row.state, 1)
         self._add_bytes(sum([row.size for row in rows]))
 
@@ -125,7 +125,7 @@ class MessageIndex:
         self.rows.replace(old, new)
         self._count(old.state, -1)
         self._count(new.state, 1)
-        self._note_dates(new)
+        self._record_dates(new)
 
     def rewrite(self, row: Row, content: Any, size: int) -> Row:
         """Replace a row's content; return the row without content, as locks hold it."""
@@ -142,7 +142,7 @@ class MessageIndex:
         self.rows.quarantine(row.sequence)
         if self._quarantined is None:
             self._quarantined = []
-        self.journal.note(self._quarantined.pop)
+        self.journal.record(self._quarantined.pop)
         self._quarantined.append(row.number)
         self._count(row.state, -1)
         self._add_bytes(-row.size)
@@ -192,12 +192,12 @@ class MessageIndex:
         """Mark the row as locked, so that it doesn't expire meanwhile."""
         if self._locked is None:
             self._locked = set()
-        self.journal.note(self._locked.discard, row.sequence)
+        self.journal.record(self._locked.discard, row.sequence)
         self._locked.add(row.sequence)
 
     def unlock(self, row: Row) -> None:
         if self._locked is not None and row.sequence in self._locked:
-            self.journal.note(self._locked.add, row.sequence)
+            self.journal.record(self._locked.add, row.sequence)
             self._locked.discard(row.sequence)
 
     def is_locked(self, row: Row) -> bool:
@@ -223,19 +223,19 @@ class MessageIndex:
         self._swept = now.own if last is None else last - 1
         return [row for row in rows if not self.is_locked(row)]
 
-    def look_for_due(self) -> None:
+    def refresh_due(self) -> None:
         self.journal.keep(self)
         self.next_due = self.rows.next_due(hidden=False)
 
-    def look_for_visible(self) -> None:
+    def refresh_visible(self) -> None:
         self.journal.keep(self)
         self.next_visible = self.rows.next_due(hidden=True)
 
-    def look_for_expiry(self) -> None:
+    def refresh_expiry(self) -> None:
         self.journal.keep(self)
         self.next_expiry = self.rows.next_expiry(self._swept)
 
-    def _note_dates(self, row: Row) -> None:
+    def _record_dates(self, row: Row) -> None:
         if row.is_hidden and row.due is not None:
             self.journal.keep(self)
             self.next_visible = min(row.due, self.next_visible or row.due)
@@ -304,13 +304,13 @@ class MessageIndex:
 
     def _count(self, state: State, change: int) -> None:
         lane = self._lane(state)
-        self.journal.note(lane.recount, lane.messages, lane.fresh)
+        self.journal.record(lane.recount, lane.messages, lane.fresh)
         lane.messages += change
         if change > 0:
             lane.fresh += change
 
     def _add_bytes(self, change: int) -> None:
-        self.journal.note(self._weigh, self.bytes, self.used)
+        self.journal.record(self._weigh, self.bytes, self.used)
         self._weigh(self.bytes + change, self.used + change)
 
     def _weigh(self, own: int, used: int) -> None:

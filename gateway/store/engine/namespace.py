@@ -166,7 +166,7 @@ class Namespace:
             return None
         is_queue = isinstance(dormant.stored.properties, QueueProperties)
         together = [dormant] if is_queue else self._topic_of(dormant.path).family
-        self.journal.note(self._put_to_sleep, together)
+        self.journal.record(self._put_to_sleep, together)
         for each in together:
             del self._dormant[each.path.key]
         for each in together:
@@ -392,7 +392,7 @@ class Namespace:
 
     def put(self, stored: StoredEntity, storage: Storage, totals: Totals | None = None) -> Queue:
         """Add an entity that is stored already; None: `totals` must be counted."""
-        self.journal.note(self._forget, stored.path, type(stored.properties))
+        self.journal.record(self._forget, stored.path, type(stored.properties))
         queue = self._enter(stored, storage, totals)
         self._names.add(type(stored.properties), stored.path.key)
         self._due_work.add(queue)
@@ -455,7 +455,7 @@ class Namespace:
         elif routing is not None:
             kind = TopicProperties
         self.store.remove(path)
-        self.journal.note(self._put_back, queue, routing, kind)
+        self.journal.record(self._put_back, queue, routing, kind)
         self._forget(path, kind)
         queue.forsake()
         self._touched.pop(path.key, None)
@@ -535,7 +535,7 @@ class Namespace:
             if not (is_watched(key) or queue.concerns_more):
                 continue
             told = queue.drain_news(now)
-            self._due_work.note(queue, told.due, now)
+            self._due_work.schedule(queue, told.due, now)
             news.append((queue.entity.path, told))
         self._touched.clear()
         return StepReport(news, self.next_due_work())
@@ -569,13 +569,13 @@ class Namespace:
                 continue
             queue.sweep(now)
             if idle_end(queue, now) <= now.monotonic:
-                self._note_use(queue, now, is_watched)
+                self._record_use(queue, now, is_watched)
             if idle_end(queue, now) > now.monotonic:
                 self.concern(queue.path)
             else:
                 self.remove_whole(queue.path)
 
-    def _note_use(self, queue: Queue, now: Now, is_watched: Callable[[str], bool]) -> None:
+    def _record_use(self, queue: Queue, now: Now, is_watched: Callable[[str], bool]) -> None:
         """
         Note that the entity is used: by a waiting receiver, or, of a topic, by the use of a
         subscription.

@@ -77,12 +77,12 @@ class Entity:
     journal: Journal = attrs.field(factory=Journal)
 
     def touch(self, now: Now) -> None:
-        self.journal.note(self._was_used, self.accessed, self.used)
+        self.journal.record(self._was_used, self.accessed, self.used)
         self.accessed, self.used = now.wall, now.monotonic
 
     def use(self, monotonic: float) -> None:
         """Note that the entity is in use, though no client has accessed it."""
-        self.journal.note(self._was_used, self.accessed, self.used)
+        self.journal.record(self._was_used, self.accessed, self.used)
         self.used = monotonic
 
     def _was_used(self, accessed: int, used: float | None) -> None:
@@ -191,7 +191,7 @@ class QueueContent:
         self.index.add(rows)
         if self.sessions is not None:
             for row in rows:
-                self._note_session(row)
+                self._record_session(row)
 
     def give_back(self, row: Row, now: Now) -> None:
         """Make a row available again whose lock has ended."""
@@ -268,12 +268,12 @@ class QueueContent:
         if index.next_due is not None and index.next_due <= now.wall and now.trusted:
             for row in self.storage.rows.due(now.wall, SWEEP, hidden=False):
                 self._enqueue(row, now)
-            index.look_for_due()
+            index.refresh_due()
         if index.next_visible is not None and index.next_visible <= now.own and now.trusted:
             for row in self.storage.rows.due(now.own, SWEEP, hidden=True):
                 # The row keeps its number, because the receipt names it.
                 index.show(row, attrs.evolve(row, state=State.ACTIVE, due=None))
-            index.look_for_visible()
+            index.refresh_visible()
         self.expire(now)
         if self._unfinished:
             self._finish(finished=True)
@@ -286,7 +286,7 @@ class QueueContent:
         if index.next_expiry is not None and index.next_expiry <= now.own and now.trusted:
             for row in index.expired(now, SWEEP):
                 self.fit(row, now)
-            index.look_for_expiry()
+            index.refresh_expiry()
 
     def next_date(self, now: Now) -> float | None:
         """
@@ -317,11 +317,11 @@ class QueueContent:
             )
         )
         self.index.replace(row, active)
-        self._note_session(active)
+        self._record_session(active)
 
-    def _note_session(self, row: Row) -> None:
+    def _record_session(self, row: Row) -> None:
         if self.sessions is not None and row.state is State.ACTIVE:
-            self.sessions.note(row)
+            self.sessions.make_available(row)
 
     def _is_expired(self, row: Row, now: Now) -> bool:
         live = row.state not in _CAN_EXPIRE or row.expires is None or row.expires > now.own

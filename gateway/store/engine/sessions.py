@@ -80,7 +80,7 @@ class Sessions:
 
     # --- messages
 
-    def note(self, row: Row) -> None:
+    def make_available(self, row: Row) -> None:
         """Note that a message became available in its session."""
         session = row.session or ""
         record = self._find_record(session) or SessionRecord(id=session)
@@ -96,7 +96,7 @@ class Sessions:
         rows: list[Row] = []
         while held.returned and len(rows) < limit:
             sequence = heapq.heappop(held.returned)
-            self._journal.note(heapq.heappush, held.returned, sequence)
+            self._journal.record(heapq.heappush, held.returned, sequence)
             row = self._storage.rows.get(sequence)
             if row is not None and row.state is State.ACTIVE:
                 rows.append(row)
@@ -113,14 +113,14 @@ class Sessions:
         """
         held = self._held.get(row.session or "")
         if held is not None:
-            self._journal.note(remove_from_heap, held.returned, row.sequence)
+            self._journal.record(remove_from_heap, held.returned, row.sequence)
             heapq.heappush(held.returned, row.sequence)
             self._woken.add(held.id)
 
     def forget_token(self, held: HeldSession, token: str) -> None:
         """Forget the token of a message that isn't locked any more."""
         if token in held.tokens:
-            self._journal.note(held.tokens.add, token)
+            self._journal.record(held.tokens.add, token)
             held.tokens.discard(token)
 
     # --- locks
@@ -143,7 +143,7 @@ class Sessions:
             raise SessionNotAvailable(
                 f"{self._path}: session {session!r} is locked by another receiver"
             )
-        self._journal.note(self._held.pop, session)
+        self._journal.record(self._held.pop, session)
         held = self._held[session] = HeldSession(session)
         return self._locks.add(self._new_token(), held, until)
 
@@ -184,7 +184,7 @@ class Sessions:
         """Make the session available to others. Its messages must be unlocked already."""
         session = lock.held.id
         self._locks.drop(lock.token)
-        self._journal.note(self._held.__setitem__, session, self._held[session])
+        self._journal.record(self._held.__setitem__, session, self._held[session])
         del self._held[session]
         # A receiver that still waits in the session learns that its lock is lost.
         self._woken.add(session)
@@ -214,7 +214,7 @@ class Sessions:
         if self._returned:
             first, session = heapq.heappop(self._returned)
             self._returned_ids.discard(session)
-            self._journal.note(self._put_back, session, first)
+            self._journal.record(self._put_back, session, first)
             return first, session
         record = self._storage.sessions.next(self._cursor)
         if record is None or record.first is None:
@@ -225,7 +225,7 @@ class Sessions:
 
     def _offer(self, session: str, first: int) -> None:
         if first <= self._cursor and session not in self._returned_ids:
-            self._journal.note(self._take_out, session, first)
+            self._journal.record(self._take_out, session, first)
             self._put_back(session, first)
 
     def _put_back(self, session: str, first: int) -> None:

@@ -134,7 +134,7 @@ class TopicRouting:
 
     def add(self, subscription: RoutedSubscription, rules: Sequence[Rule]) -> None:
         """Add a subscription with rules that were checked already."""
-        self.journal.note(self.subscriptions.pop, subscription.name.lower())
+        self.journal.record(self.subscriptions.pop, subscription.name.lower())
         self.subscriptions[subscription.name.lower()] = subscription
         for rule in rules:
             self.put_rule(subscription, rule)
@@ -142,7 +142,7 @@ class TopicRouting:
     def drop(self, name: str) -> None:
         """Remove an existing subscription."""
         subscription = self.subscriptions[name.lower()]
-        self.journal.note(self.subscriptions.__setitem__, name.lower(), subscription)
+        self.journal.record(self.subscriptions.__setitem__, name.lower(), subscription)
         del self.subscriptions[name.lower()]
         for rule in list(subscription.rules.values()):
             self.drop_rule(subscription, rule.name)
@@ -152,7 +152,7 @@ class TopicRouting:
     ) -> None:
         """Add or replace a rule that was checked already, and perhaps `compiled`."""
         self.drop_rule(subscription, rule.name)
-        self.journal.note(_put_back, subscription, rule.name.lower(), None)
+        self.journal.record(_put_back, subscription, rule.name.lower(), None)
         subscription.rules[rule.name.lower()] = rule
         if compiled is not None:
             subscription.compiled[rule.name.lower()] = compiled
@@ -162,7 +162,7 @@ class TopicRouting:
         """Remove a rule, if it exists."""
         rule = subscription.rules.get(name.lower())
         if rule is not None:
-            self.journal.note(_put_back, subscription, name.lower(), rule)
+            self.journal.record(_put_back, subscription, name.lower(), rule)
             del subscription.rules[name.lower()]
             subscription.compiled.pop(name.lower(), None)
             self._count(rule, -1)

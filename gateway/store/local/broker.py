@@ -112,7 +112,7 @@ class LocalBroker(LocalQueues):
                 message was stored.
             StorageFull: the disk is full; no message was stored.
         """
-        self.note_places(entity, messages, await self._send(entity, messages))
+        self.record_places(entity, messages, await self._send(entity, messages))
 
     async def send_many(
         self, entity: EntityPath, batches: Sequence[Sequence[Message]], *, fails_fast: bool = False
@@ -127,7 +127,7 @@ class LocalBroker(LocalQueues):
         for batch, incoming, verdict in zip(batches, packed, verdicts, strict=True):
             if not isinstance(verdict, BrokerError):
                 self.meter.carried(Operation.SEND, len(batch), cost_of(incoming))
-                self.note_places(entity, batch, verdict)
+                self.record_places(entity, batch, verdict)
         return [verdict if isinstance(verdict, BrokerError) else None for verdict in verdicts]
 
     async def check_transactions(self) -> None:
@@ -197,12 +197,14 @@ class LocalBroker(LocalQueues):
         except MessageError as error:
             return InvalidRequest(str(error))
 
-    def note_places(self, entity: EntityPath, messages: Sequence[Message], places: Places) -> None:
+    def record_places(
+        self, entity: EntityPath, messages: Sequence[Message], places: Places
+    ) -> None:
         """Note the places of sent messages, for clients that name messages by id."""
         if self.hooks.recent is not None:
             ids = (message.message_id for message in messages)
             sequences = (place.sequence for place in places)
-            self.hooks.recent.note(entity.key, zip(ids, sequences, strict=True))
+            self.hooks.recent.record(entity.key, zip(ids, sequences, strict=True))
 
     @asynccontextmanager
     async def open_receiver(

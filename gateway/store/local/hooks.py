@@ -27,7 +27,7 @@ class Recent:
     def __attrs_post_init__(self) -> None:
         self._sequences = Bounded(self.most)
 
-    def note(self, queue: str, sent: Iterable[tuple[Any, int]]) -> None:
+    def record(self, queue: str, sent: Iterable[tuple[Any, int]]) -> None:
         """Remember the ids and sequences of messages sent to the queue with this key."""
         for message_id, sequence in sent:
             if isinstance(message_id, str) and len(message_id) <= _LONGEST:

@@ -71,7 +71,7 @@ class MemoryRows:
 
     def add(self, rows: Iterable[Row]) -> None:
         for row in rows:
-            self._journal.note(self._drop, row)
+            self._journal.record(self._drop, row)
             self._put(row)
 
     def get(self, sequence: int) -> Row | None:
@@ -115,7 +115,7 @@ class MemoryRows:
 
     def remove(self, sequence: int) -> None:
         row = self._rows[sequence]
-        self._journal.note(self._put, row)
+        self._journal.record(self._put, row)
         self._drop(row)
 
     def quarantine(self, sequence: int) -> None:
@@ -129,7 +129,7 @@ class MemoryRows:
 
     def _change(self, row: Row) -> None:
         """Replace a row by another with the same dates, in the same place."""
-        self._journal.note(self._rows.__setitem__, row.sequence, self._rows[row.sequence])
+        self._journal.record(self._rows.__setitem__, row.sequence, self._rows[row.sequence])
         self._rows[row.sequence] = row
 
     def _put(self, row: Row) -> None:
@@ -170,7 +170,7 @@ class MemoryNumbers:
 
     def next(self, state: State) -> int:
         last = self._last.get(state)
-        self._journal.note(put_entry, self._last, state, last)
+        self._journal.record(put_entry, self._last, state, last)
         self._last[state] = number = (last or 0) + 1
         return number
 
@@ -190,13 +190,13 @@ class MemorySessions:
 
     def put(self, record: SessionRecord) -> None:
         self.remove(record.id)
-        self._journal.note(self._drop, record)
+        self._journal.record(self._drop, record)
         self._put(record)
 
     def remove(self, session: str) -> None:
         record = self._records.get(session)
         if record is not None:
-            self._journal.note(self._put, record)
+            self._journal.record(self._put, record)
             self._drop(record)
 
     def _put(self, record: SessionRecord) -> None:
@@ -240,13 +240,13 @@ class MemorySeenIds:
         return self._until.get(message_id)
 
     def put(self, message_id: str, until: int) -> None:
-        self._journal.note(self._put_back, message_id, self._until.get(message_id))
+        self._journal.record(self._put_back, message_id, self._until.get(message_id))
         self._until.pop(message_id, None)
         self._until[message_id] = until
 
     def forget(self, wall: int, limit: int) -> None:
         while limit > 0 and self._until and self._until[first := next(iter(self._until))] <= wall:
-            self._journal.note(self._put_back, first, self._until[first])
+            self._journal.record(self._put_back, first, self._until[first])
             del self._until[first]
             limit -= 1
 

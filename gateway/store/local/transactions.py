@@ -26,7 +26,7 @@ class TransactionRunner(Protocol):
 
     def packed(self, messages: Sequence[Message]) -> Packed: ...
 
-    def note_places(
+    def record_places(
         self, entity: EntityPath, messages: Sequence[Message], places: Places
     ) -> None: ...
 
@@ -76,7 +76,7 @@ async def commit_in_one_step(broker: TransactionRunner, work: Sequence[Transacte
         settled.receiver.forget(settled.asked.delivery)
     for sent, size, each in zip(sends, sizes, places, strict=True):
         broker.meter.carried(Operation.SEND, len(sent.incoming), size)
-        broker.note_places(sent.asked.entity, sent.asked.messages, each)
+        broker.record_places(sent.asked.entity, sent.asked.messages, each)
 
 
 def _prepared(broker: TransactionRunner, work: TransactedWork) -> _PendingSend | _Settlement:

@@ -29,9 +29,9 @@ def test_a_queue_that_may_have_something_to_do_is_looked_at_at_once() -> None:
 
 def test_a_queue_that_has_nothing_to_do_any_more_is_not_looked_at() -> None:
     due_work, queue = DueWork(), leading(Way())
-    due_work.note(queue, 5.0, at(1))
+    due_work.schedule(queue, 5.0, at(1))
     before = due_work.first()
-    due_work.note(queue, None, at(1))
+    due_work.schedule(queue, None, at(1))
 
     assert (before, due_work.first()) == (5.0, None)
 
@@ -50,7 +50,7 @@ def test_an_unused_entity_without_an_idle_limit_is_not_looked_at_again() -> None
 )
 def test_a_forgotten_queue_is_not_looked_at(forget: Callable[[DueWork], None]) -> None:
     due_work = DueWork()
-    due_work.note(leading(Way()), 5.0, at(1))
+    due_work.schedule(leading(Way()), 5.0, at(1))
     forget(due_work)
 
     assert due_work.first() is None
