@@ -395,7 +395,7 @@ class Visibility(Protocol):
         """
         ...
 
-    async def take(
+    async def dequeue(
         self, entity: EntityPath, limit: int, terms_of: TermsOf
     ) -> Sequence[TakenMessage]:
         """

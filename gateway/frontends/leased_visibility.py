@@ -120,11 +120,11 @@ class LeasedVisibility:
         await trio.lowlevel.checkpoint()
         return None
 
-    async def take(
+    async def dequeue(
         self, entity: EntityPath, limit: int, terms_of: TermsOf
     ) -> Sequence[TakenMessage]:
         """
-        As `Visibility.take`. On an empty queue it returns after a second, unless the namespace
+        As `Visibility.dequeue`. On an empty queue it returns after a second, unless the namespace
         tells that there is nothing.
 
         The queue's metadata is read again after `_REMEMBERED` seconds.

@@ -132,8 +132,8 @@ async def test_a_storage_client_of_a_store_is_counted_by_its_requests(
     async def work() -> None:
         for _ in range(3):
             await visibility.put(ORDERS, Message(body=b"x" * 70_000), timedelta())
-        first, *_ = await visibility.take(ORDERS, 32, lambda _: Terms(hidden=SECOND))
-        await visibility.take(ORDERS, 32, lambda _: Terms(hidden=SECOND))
+        first, *_ = await visibility.dequeue(ORDERS, 32, lambda _: Terms(hidden=SECOND))
+        await visibility.dequeue(ORDERS, 32, lambda _: Terms(hidden=SECOND))
         changed = await visibility.change(ORDERS, first.receipt, SECOND)
         await visibility.remove(ORDERS, changed.receipt)
         await visibility.peek(ORDERS, 1)

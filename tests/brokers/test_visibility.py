@@ -52,7 +52,7 @@ class Harness:
         return [await self.visibility.put(ORDERS, Message(body=body), NOW) for body in bodies]
 
     async def take(self, limit: int = 32, hidden: float = 30.0) -> list[TakenMessage]:
-        return list(await self.visibility.take(ORDERS, limit, terms(hidden)))
+        return list(await self.visibility.dequeue(ORDERS, limit, terms(hidden)))
 
     async def bodies(self) -> list[object]:
         return [shown.delivery.message.body for shown in await self.take(hidden=1)]
@@ -268,7 +268,7 @@ async def test_a_clock_that_is_set_by_years_hides_a_message_no_longer_and_no_sho
 async def test_a_missing_queue_is_refused(harness: Harness, autojump_clock: MockClock) -> None:
     nowhere = EntityPath("nowhere")
     with pytest.raises(EntityNotFound):
-        await harness.visibility.take(nowhere, 1, terms(0))
+        await harness.visibility.dequeue(nowhere, 1, terms(0))
     with pytest.raises(EntityNotFound):
         await harness.visibility.clear(nowhere)
 
@@ -282,14 +282,14 @@ async def test_receipts_and_counts_outlive_the_process(tmp_path: Path) -> None:
         await broker.create_queue(ORDERS, QueueProperties())
         for body in (b"a", b"b"):
             await visibility.put(ORDERS, Message(body=body), NOW)
-        hidden, shown = await visibility.take(ORDERS, 2, terms(1000))
+        hidden, shown = await visibility.dequeue(ORDERS, 2, terms(1000))
         assert hidden.receipt is not None
         assert shown.receipt is not None
         shown = await visibility.change(ORDERS, shown.receipt, NOW, b"other")
     async with opened() as broker:
         visibility = LocalVisibility(broker)
         assert shown.receipt is not None
-        (found,) = await visibility.take(ORDERS, 2, terms(10))
+        (found,) = await visibility.dequeue(ORDERS, 2, terms(10))
         assert (found.delivery.message.body, found.delivery.delivery_count) == (b"other", 2)
         with pytest.raises(LockLost):
             await visibility.remove(ORDERS, shown.receipt)
@@ -384,12 +384,12 @@ async def test_a_message_that_was_taken_too_often_goes_to_the_queue_for_poison(
 ) -> None:
     await harness.put(b"a", b"b")
     for _ in range(2):
-        (shown,) = await harness.visibility.take(ORDERS, 1, terms(1, poison_after=2))
+        (shown,) = await harness.visibility.dequeue(ORDERS, 1, terms(1, poison_after=2))
         assert shown.delivery.message.body == b"a"
         await trio.sleep(2)
 
-    (shown,) = await harness.visibility.take(ORDERS, 1, terms(1, poison_after=2))
-    (moved,) = await harness.visibility.take(POISON, 9, terms(1))
+    (shown,) = await harness.visibility.dequeue(ORDERS, 1, terms(1, poison_after=2))
+    (moved,) = await harness.visibility.dequeue(POISON, 9, terms(1))
 
     assert shown.delivery.message.body == b"b"
     assert moved.delivery.message.body == b"a"
@@ -405,11 +405,11 @@ async def test_poison_does_not_expire(harness: Harness, autojump_clock: MockCloc
     short = Message(body=b"a", time_to_live=seconds(60))
     await harness.visibility.put(ORDERS, short, NOW)
     for _ in range(2):
-        await harness.visibility.take(ORDERS, 1, terms(1, poison_after=1))
+        await harness.visibility.dequeue(ORDERS, 1, terms(1, poison_after=1))
         await trio.sleep(2)
     await trio.sleep(100)
 
-    (moved,) = await harness.visibility.take(POISON, 9, terms(1))
+    (moved,) = await harness.visibility.dequeue(POISON, 9, terms(1))
     assert moved.delivery.expires is None
 
 
@@ -419,11 +419,11 @@ async def test_more_poison_than_a_step_moves_hides_nothing(
     await harness.broker.send(ORDERS, [Message(body=b"bad")] * CROWD)
     taken = 0
     while taken < CROWD:
-        taken += len(await harness.visibility.take(ORDERS, 32, terms(1)))
+        taken += len(await harness.visibility.dequeue(ORDERS, 32, terms(1)))
     await harness.visibility.put(ORDERS, Message(body=b"good"), seconds(1))
     await trio.sleep(2)
 
-    (shown,) = await harness.visibility.take(ORDERS, 32, terms(9, poison_after=1))
+    (shown,) = await harness.visibility.dequeue(ORDERS, 32, terms(9, poison_after=1))
     assert shown.delivery.message.body == b"good"
     assert (await harness.broker.inspect(POISON)).active == CROWD
 
@@ -435,7 +435,7 @@ async def test_a_message_that_the_queue_for_poison_does_not_take_is_served(
     await harness.broker.create_queue(POISON, disabled)
     await harness.put(b"a")
     for _ in range(3):
-        (shown,) = await harness.visibility.take(ORDERS, 1, terms(1, poison_after=1))
+        (shown,) = await harness.visibility.dequeue(ORDERS, 1, terms(1, poison_after=1))
         await trio.sleep(2)
 
     assert shown.delivery.delivery_count == 3
@@ -452,13 +452,13 @@ async def test_poison_is_in_one_queue_after_a_restart_and_reported(tmp_path: Pat
         await broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1000))
         visibility = LocalVisibility(broker)
         await visibility.put(ORDERS, Message(body=b"a"), NOW)
-        (shown,) = await visibility.take(ORDERS, 1, terms(1000))
+        (shown,) = await visibility.dequeue(ORDERS, 1, terms(1000))
         assert shown.receipt is not None
         await visibility.change(ORDERS, shown.receipt, NOW)
-        assert await visibility.take(ORDERS, 1, terms(1000, poison_after=1)) == []
+        assert await visibility.dequeue(ORDERS, 1, terms(1000, poison_after=1)) == []
     async with opened() as broker:
         counts = [(await broker.inspect(queue)).active for queue in (ORDERS, POISON)]
-        (moved,) = await LocalVisibility(broker).take(POISON, 1, terms(1))
+        (moved,) = await LocalVisibility(broker).dequeue(POISON, 1, terms(1))
 
     moved_one = MovedToPoison(queue=ORDERS, to=POISON, sequence_number=1, deliveries=1)
     assert [each for each in events.seen if isinstance(each, MovedToPoison)] == [moved_one]

@@ -75,7 +75,7 @@ class Run:
     async def take(self, hidden: int) -> None:
         expected = [sequence for sequence, each in self.known.items() if each.can_be_had]
         terms = Terms(hidden=timedelta(seconds=hidden))
-        taken = await self.visibility.take(ORDERS, 2, lambda _: terms)
+        taken = await self.visibility.dequeue(ORDERS, 2, lambda _: terms)
         assert [each.delivery.sequence_number for each in taken] == sorted(expected)[:2]
         for each in taken:
             assert each.receipt is not None

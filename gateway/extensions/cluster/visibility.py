@@ -28,11 +28,11 @@ class ClusterVisibility:
         """As `Visibility.sent`, for messages that were sent through this gateway."""
         return await self._inner.sent(entity, message_id)
 
-    async def take(
+    async def dequeue(
         self, entity: EntityPath, limit: int, terms_of: TermsOf
     ) -> Sequence[TakenMessage]:
-        """As `Visibility.take`."""
-        taken = await self._inner.take(entity, limit, terms_of)
+        """As `Visibility.dequeue`."""
+        taken = await self._inner.dequeue(entity, limit, terms_of)
         return [self._held_here(each) for each in taken]
 
     async def peek(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:

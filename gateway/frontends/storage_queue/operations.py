@@ -124,7 +124,7 @@ class StorageOperations:
         entity = EntityPath.parse(operation.queue)
         match operation:
             case storage.GetMessages(limit=limit, visibility=hidden):
-                taken = await self.visibility.take(entity, limit, terms_for(hidden))
+                taken = await self.visibility.dequeue(entity, limit, terms_for(hidden))
                 now = self.wall_clock()
                 return storage.Messages(
                     tuple(messages.get_answer(each, now, self.marks) for each in taken)

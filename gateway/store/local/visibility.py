@@ -72,11 +72,11 @@ class LocalVisibility:
         sequence = None if recent is None else recent.sequence_of(entity.key, message_id)
         return None if sequence is None else PopReceipt(sequence, 0)
 
-    async def take(
+    async def dequeue(
         self, entity: EntityPath, limit: int, terms_of: TermsOf
     ) -> Sequence[TakenMessage]:
         """
-        As `Visibility.take`: poison messages are moved in the same transaction. A message that
+        As `Visibility.dequeue`: poison messages are moved in the same transaction. A message that
         can't be read is quarantined.
         """
 

@@ -28,7 +28,7 @@ class Leased:
 
     async def take(self, limit: int = 1) -> list[Any]:
         terms = Terms(hidden=timedelta(seconds=30), poison_after=None)
-        return list(await self.visibility.take(ORDERS, limit, lambda _: terms))
+        return list(await self.visibility.dequeue(ORDERS, limit, lambda _: terms))
 
 
 @pytest.fixture

@@ -514,12 +514,12 @@ async def test_a_client_that_hides_messages_of_one_pack_settles_each_by_itself(
         await nursery.start(visibility.run)
         await broker.send(ORDERS, numbered(4))
 
-        first, second, third, last = await visibility.take(ORDERS, 4, lambda _: terms)
+        first, second, third, last = await visibility.dequeue(ORDERS, 4, lambda _: terms)
         for peeked in (first, third, last):
             assert peeked.receipt is not None
             await visibility.remove(ORDERS, peeked.receipt)
         await trio.sleep(11)
-        (again,) = await visibility.take(ORDERS, 4, lambda _: terms)
+        (again,) = await visibility.dequeue(ORDERS, 4, lambda _: terms)
         assert second.receipt is not None
         with pytest.raises(MessageNotFound):
             await visibility.remove(ORDERS, second.receipt)

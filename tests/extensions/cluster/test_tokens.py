@@ -93,7 +93,7 @@ def adapter_for(made: Harness, number: int) -> StorageQueueBroker:
 
 
 async def taken_by(visibility: Visibility, entity: EntityPath = ORDERS) -> TakenMessage:
-    (taken,) = await visibility.take(entity, 1, lambda _: TERMS)
+    (taken,) = await visibility.dequeue(entity, 1, lambda _: TERMS)
     assert taken.receipt is not None
     return taken
 

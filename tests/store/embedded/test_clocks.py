@@ -158,14 +158,14 @@ async def test_a_hidden_message_is_visible_again_after_its_time_whatever_the_clo
     async with machine.open(tmp_path) as broker:
         visibility = LocalVisibility(broker)
         await broker.send(ORDERS, [Message(message_id="a")])
-        [taken] = await visibility.take(ORDERS, 1, lambda _: Terms(hidden=HOUR))
+        [taken] = await visibility.dequeue(ORDERS, 1, lambda _: Terms(hidden=HOUR))
         machine.date = wrong
     machine.pass_time(HOUR / 2)
     async with machine.open(tmp_path) as broker:
-        early = await LocalVisibility(broker).take(ORDERS, 1, lambda _: Terms(hidden=HOUR))
+        early = await LocalVisibility(broker).dequeue(ORDERS, 1, lambda _: Terms(hidden=HOUR))
     machine.pass_time(HOUR)
     async with machine.open(tmp_path) as broker:
-        [again] = await LocalVisibility(broker).take(ORDERS, 1, lambda _: Terms(hidden=HOUR))
+        [again] = await LocalVisibility(broker).dequeue(ORDERS, 1, lambda _: Terms(hidden=HOUR))
 
     assert taken.delivery.locked_until == RIGHT + HOUR
     assert early == []
