@@ -168,7 +168,7 @@ def _settle_down(one: Any, other: Any) -> None:
 
 def _move(writer: Any, reader: Any) -> int:
     moved = 0
-    while data := writer.take(PIECE):
+    while data := writer.data_to_send(PIECE):
         reader.feed(data)
         moved += len(data)
     return moved

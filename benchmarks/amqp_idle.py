@@ -181,7 +181,7 @@ async def _open(server: Server, kind: str, address: str) -> trio.SocketStream:
     engine.open(hostname="localhost")
     session = engine.begin()
     while True:
-        while data := engine.take(_RECEIVE_SIZE):
+        while data := engine.data_to_send(_RECEIVE_SIZE):
             await stream.send_all(data)
         received = await stream.receive_some(_RECEIVE_SIZE)
         if not received:
@@ -197,7 +197,7 @@ async def _open(server: Server, kind: str, address: str) -> trio.SocketStream:
                     engine.attach(session, new)
                 case LinkAttached(link=link) if kind == RECEIVERS:
                     engine.grant(link, CREDIT)
-                    await stream.send_all(engine.take(_RECEIVE_SIZE))
+                    await stream.send_all(engine.data_to_send(_RECEIVE_SIZE))
                     return stream
                 case LinkFlow() if kind == SENDERS:
                     return stream

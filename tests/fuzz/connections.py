@@ -318,7 +318,7 @@ def _events(data: bytes, step: int) -> list[Any]:
     except ProtocolError:
         return ["ended"]
     finally:
-        conversation.take()
+        conversation.data_to_send()
     return events
 
 

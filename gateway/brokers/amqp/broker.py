@@ -42,7 +42,7 @@ from gateway.net.hosts import places_of
 from gateway.net.reconnecting import ANY_TIME
 from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
-from gateway.wire.amqp.management.identity import told_by
+from gateway.wire.amqp.management.identity import identity_in_open
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.hosts import parse_server_url
 
@@ -306,7 +306,7 @@ class AmqpBroker:
     async def identity(self) -> Identity:
         """As `Identifies.identity`: known only from RabbitMQ's open frame."""
         peer = await self._sending.take(trio.current_time())
-        told = told_by(peer.properties)
+        told = identity_in_open(peer.properties)
         if told is None:
             raise NotSupported("AMQP doesn't tell the identity of the namespace")
         return known_to_all(told, len(self._access.places))

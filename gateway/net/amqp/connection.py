@@ -239,7 +239,7 @@ class AmqpConnection:
         has_ended = False
         while not self.engine.finished:
             may_speak = not self._silent or self._speaks_once
-            data = self.engine.take(_WRITE_SIZE) if may_speak else b""
+            data = self.engine.data_to_send(_WRITE_SIZE) if may_speak else b""
             self._speaks_once = self._speaks_once and bool(data)
             try:
                 if data:

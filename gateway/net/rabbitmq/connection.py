@@ -297,7 +297,7 @@ class RabbitmqConnection:
             if not self._outbox and not self._conversation.has_own:
                 await self._wake.park()
                 continue
-            own = self._conversation.take()
+            own = self._conversation.data_to_send()
             data = own + b"".join(self._outbox)
             self.written += len(own)
             self.handed += len(data)

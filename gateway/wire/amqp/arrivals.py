@@ -141,7 +141,7 @@ class Arrivals(Deliveries):
         )
         return (*messages, (self._rests,)) if self._rest else (*messages,)
 
-    def end(self, error: AmqpError | None, *, is_broken: bool = False) -> None:
+    def close(self, error: AmqpError | None, *, is_broken: bool = False) -> None:
         """End the connection: nothing of it is valid any more."""
         if not self.over:
             self.over = True
@@ -272,7 +272,7 @@ class Arrivals(Deliveries):
     def _close(self, fields: list[Any], _: int) -> None:
         error = read_error(field(fields, 0, Described))
         self.output.close(None)
-        self.end(error)
+        self.close(error)
 
     # ------------------------------------------------------------------ sessions
 
@@ -358,7 +358,7 @@ class Arrivals(Deliveries):
             raise FrameError(LINK.condition(ATTACH), f"handle {handle} is in use")
         name = field(fields, 0, str, "")
         we_send = field(fields, 2, bool, False)
-        link = session.take_unanswered(name, we_send=we_send)
+        link = session.pop_unanswered(name, we_send=we_send)
         link = link or self._new_link(session, name, we_send=we_send)
         self.registry.set_attached(link, handle)
         if self.registry.attached > self.options.max_links:

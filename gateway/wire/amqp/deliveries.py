@@ -58,7 +58,7 @@ class Deliveries:
             self.events = deque()
         self.events.append(event)
 
-    def take_events(self) -> Iterator[Event]:
+    def pop_events(self) -> Iterator[Event]:
         """The events in order; each is removed when it is returned."""
         while self.events:
             yield self.events.popleft()
@@ -143,7 +143,7 @@ class Deliveries:
             raise FrameError(LIMIT_EXCEEDED, text)
         if more:
             return
-        payload = registry.take_partial(link)
+        payload = registry.pop_partial(link)
         if payload is None:
             self._count_message(link)
             self._refuse_size(link, first.delivery_id, settled=first.settled)

@@ -86,11 +86,11 @@ class Engine(Links):
             self._out += error.answer
             self._mute = True
             refusal = AmqpError(condition=error.condition, description=str(error))
-            self._arrivals.end(refusal)
+            self._arrivals.close(refusal)
         except FrameError as error:
             if self._arrivals.theirs is Side.IDLE and self._sasl is None:
                 # Part 2, 2.2: another protocol is answered by our header, and by nothing else.
-                self._out += self._output.take_header()
+                self._out += self._output.pop_header()
                 self._mute = True
             self._break(error.condition, str(error))
         self._wake()
@@ -103,16 +103,16 @@ class Engine(Links):
 
     def events(self) -> Iterator[Event]:
         """The events in order; each is removed when it is returned."""
-        return self._arrivals.take_events()
+        return self._arrivals.pop_events()
 
-    def take(self, most: int) -> bytes:
+    def data_to_send(self, most: int) -> bytes:
         """Return about `most` bytes to be written next; empty if nothing is to be written now."""
         if self._out:
             data, self._out = bytes(self._out), bytearray()
             return data
         if self._mute or self._sasl is not None:
             return b""
-        data = self._output.take(most)
+        data = self._output.data_to_send(most)
         if data:
             self._spoke = True
         return data
@@ -295,7 +295,7 @@ class Engine(Links):
             self._mute = True
         else:
             self._output.close(error)
-        self._arrivals.end(error, is_broken=True)
+        self._arrivals.close(error, is_broken=True)
 
     def _open_fields(self, hostname: str | None, properties: Mapping[str, Any]) -> list[Any]:
         """The fields of our open frame (part 2, 2.7.1)."""

@@ -31,7 +31,7 @@ from gateway.domain.message import (
 from gateway.wire.amqp.messages import fields
 from gateway.wire.amqp.messages.plain import (
     SHORT,
-    note_written,
+    cache_encoding,
     properties_of,
     read_plain,
     write_plain,
@@ -181,7 +181,7 @@ def decode_by_sections(data: bytes) -> Message:
     )
     # An unchanged message is written as it was read, unless its footer came early.
     if size == end == len(data) <= SHORT:
-        note_written(message, (data[:bare_at], data[bare_at:]))
+        cache_encoding(message, (data[:bare_at], data[bare_at:]))
     return message
 
 
@@ -300,7 +300,7 @@ def _start(code: int) -> bytes:
 def _parts(message: Message) -> tuple[bytes, ...]:
     """The encoded message in pieces: header and message annotations, then the bare message."""
     if message.written is None:
-        note_written(message, write_plain(message) or write_by_sections(message))
+        cache_encoding(message, write_plain(message) or write_by_sections(message))
     assert message.written is not None
     return message.written
 

@@ -67,7 +67,7 @@ class Output:
             self.ours = CONNECTION.after(self.ours, HEADER)
             self._greeting = AMQP_HEADER
 
-    def take_header(self) -> bytes:
+    def pop_header(self) -> bytes:
         """The protocol header, unless it was taken before."""
         self.greet()
         header, self._greeting = self._greeting, b""
@@ -120,7 +120,7 @@ class Output:
             self._pieces or self._due or self._flows
         )
 
-    def take(self, most: int) -> bytes:
+    def data_to_send(self, most: int) -> bytes:
         """About `most` bytes, in whole pieces; empty if nothing is to be written now."""
         if self._due or self._flows:
             self._flush()

@@ -55,7 +55,7 @@ class Session:
             self.waiting = deque()
         self.waiting.append(part)
 
-    def take_unanswered(self, name: str, *, we_send: bool) -> "Link | None":
+    def pop_unanswered(self, name: str, *, we_send: bool) -> "Link | None":
         """
         Remove and return the first link of that name whose attach the peer hasn't answered; or
         None.
@@ -276,7 +276,7 @@ class Registry:
             add_part(link.pieces, data)
             self.partial += len(data)
 
-    def take_partial(self, link: Link) -> bytes | None:
+    def pop_partial(self, link: Link) -> bytes | None:
         """The kept parts of a message; None if the message was too large."""
         too_large = link.max_message_size and link.arrived > link.max_message_size
         message = b"".join(link.pieces)

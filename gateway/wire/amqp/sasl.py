@@ -99,11 +99,11 @@ class SaslServer:
         answer = b""
         if not self._greeted and self._begins_without(data):
             return answer
-        if not self._greeted and _take_header(data):
+        if not self._greeted and _read_header(data):
             self._greeted = True
             answer = SASL_HEADER + _frame(_MECHANISMS, [symbols(self.mechanisms)])
         if self._greeted and self.done is None and self.asked is None:
-            fields = _take_frame(data, _INIT)
+            fields = _read_frame(data, _INIT)
             if fields is not None:
                 self._ask(fields)
         if self.asked is not None and self.done is None and self.verdict is not None:
@@ -161,15 +161,15 @@ class SaslClient:
             MessageError: the frame isn't AMQP.
         """
         answer = b""
-        if not self._greeted and _take_header(data):
+        if not self._greeted and _read_header(data):
             self._greeted = True
         if self._greeted and not self._offered:
-            fields = _take_frame(data, _MECHANISMS)
+            fields = _read_frame(data, _MECHANISMS)
             if fields is not None:
                 self._offered = True
                 answer = self._init(fields)
         if self._offered and self.done is None:
-            fields = _take_frame(data, _OUTCOME)
+            fields = _read_frame(data, _OUTCOME)
             if fields is not None:
                 self._conclude(number(fields, 0))
         return answer
@@ -230,7 +230,7 @@ def _frame(code: int, fields: list[Any]) -> bytes:
     return _head.pack(_head.size + len(body), 2, 1, 0) + body
 
 
-def _take_header(data: bytearray) -> bool:
+def _read_header(data: bytearray) -> bool:
     """Remove the protocol header, if it has arrived."""
     if not SASL_HEADER.startswith(data[:8]):
         # Part 2, 2.2: answer an unknown header with the supported one, then close.
@@ -241,7 +241,7 @@ def _take_header(data: bytearray) -> bool:
     return True
 
 
-def _take_frame(data: bytearray, code: int) -> list[Any] | None:
+def _read_frame(data: bytearray, code: int) -> list[Any] | None:
     """The fields of the next frame, which must have that code; None while it is incomplete."""
     if len(data) < _head.size:
         return None

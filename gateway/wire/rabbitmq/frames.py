@@ -2,7 +2,7 @@
 AMQP 0-9-1, the client's side: bytes in, events out. RabbitMQ's extensions follow its manual.
 
 Methods are pamqp's objects. A conversation itself answers methods that need no decision, the
-handshake (2.2.4) and the peer's closes; `take` returns the bytes to write.
+handshake (2.2.4) and the peer's closes; `data_to_send` returns the bytes to write.
 """
 
 import struct
@@ -219,10 +219,10 @@ class Conversation:
 
     @property
     def has_own(self) -> bool:
-        """True if `take` has bytes."""
+        """True if `data_to_send` has bytes."""
         return bool(self._outbox)
 
-    def take(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the bytes that this object writes on its own."""
         data, self._outbox = b"".join(self._outbox), []
         return data

@@ -113,7 +113,7 @@ class _Parser:
         verb = token.value.upper() if token.sort is Sort.NAME else None
         if verb not in {"SET", "REMOVE"}:
             raise self.cursor.unexpected("SET or REMOVE")
-        self.cursor.take()
+        self.cursor.advance()
         position, target = self.cursor.position, self._property()
         if target.scope is Scope.SYSTEM and target.name.lower() in _FIXED:
             changed = "a property that an action can change"
@@ -179,7 +179,7 @@ class _Parser:
         position = self.cursor.position
         left = self._sum()
         if self.cursor.sees(Sort.SYMBOL, *_COMPARISONS):
-            operator = self.cursor.take().value
+            operator = self.cursor.advance().value
             value = self._as_value(left, position)
             return Comparison("<>" if operator == "!=" else operator, value, self._value())
         if self.cursor.accept(Sort.KEYWORD, "IS"):
@@ -249,22 +249,22 @@ class _Parser:
             return first
         steps: list[tuple[str, Expression]] = []
         while self.cursor.sees(Sort.SYMBOL, *operators):
-            operator = self.cursor.take().value
+            operator = self.cursor.advance().value
             steps.append((operator, self._value_from(operand)))
         return Arithmetic(self._as_value(first, position), tuple(steps))
 
     def _sign(self) -> _Node:
         if not self.cursor.sees(Sort.SYMBOL, "+", "-"):
             return self._primary()
-        operator = self.cursor.take().value
+        operator = self.cursor.advance().value
         return Sign(operator, self._value_from(lambda: self.cursor.nested(self._sign)))
 
     def _primary(self) -> _Node:
         token = self.cursor.token
         if token.sort is Sort.CONSTANT:
-            return Constant(self.cursor.take().value)
+            return Constant(self.cursor.advance().value)
         if token.sort is Sort.KEYWORD and token.value in _CONSTANTS:
-            return Constant(_CONSTANTS[self.cursor.take().value])
+            return Constant(_CONSTANTS[self.cursor.advance().value])
         if token.sort is Sort.PARAMETER:
             return self._parameter()
         if self.cursor.sees_call():
@@ -281,7 +281,7 @@ class _Parser:
         name = self.cursor.token.value.removeprefix("@").lower()
         if name not in self._parameters:
             raise self.cursor.unexpected("a parameter that has a value")
-        self.cursor.take()
+        self.cursor.advance()
         return Constant(self._parameters[name])
 
     def _function(self) -> Expression:
@@ -290,7 +290,7 @@ class _Parser:
         known = {"newid", "property", "p"} if self.cursor.what == _ACTION else {"property", "p"}
         if name not in known:
             raise self.cursor.unexpected(f"the function {' or '.join(sorted(known))}")
-        self.cursor.take()
+        self.cursor.advance()
         self.cursor.expect(Sort.SYMBOL, "(")
         function = NewId() if name == "newid" else Lookup(self.cursor.nested(self._text))
         self.cursor.expect(Sort.SYMBOL, ")")
@@ -312,7 +312,7 @@ class _Parser:
     def _name(self) -> str:
         if self.cursor.token.sort is not Sort.NAME:
             raise self.cursor.unexpected("the name of a property")
-        return str(self.cursor.take().value)
+        return str(self.cursor.advance().value)
 
 
 def _constant(value: Expression | None) -> Any:

@@ -106,7 +106,7 @@ class Cursor:
     def position(self) -> int:
         return self.token.position
 
-    def take(self) -> Token:
+    def advance(self) -> Token:
         """Return the current token, which must not be END, and move past it."""
         token = self.token
         self._at += 1

@@ -63,11 +63,11 @@ def hear(seed: object, kind: Kind, pieces: list[bytes], rng: Rng, *, by_client: 
             _react(engine, event, rng)
             if isinstance(event, ConnectionClosed):
                 closed.append(event)
-        frames += list(out.feed(engine.take(65536)))
+        frames += list(out.feed(engine.data_to_send(65536)))
     early = bool(closed)
     engine.feed_eof()
     closed += [event for event in engine.events() if isinstance(event, ConnectionClosed)]
-    while data := engine.take(65536):
+    while data := engine.data_to_send(65536):
         frames += list(out.feed(data))
     assert len(closed) == 1
     assert engine.finished

@@ -19,7 +19,7 @@ def new_client(credentials=ANONYMOUS, **limits):
 
 
 def take_all(engine):
-    return b"".join(iter(lambda: engine.take(65536), b""))
+    return b"".join(iter(lambda: engine.data_to_send(65536), b""))
 
 
 @attrs.define(eq=False)

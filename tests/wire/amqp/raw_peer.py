@@ -39,7 +39,7 @@ class RawPeer:
         return self.say(frame(kind, channel=channel, payload=payload, **fields))
 
     def hear(self) -> list[Frame]:
-        data = self._rest + b"".join(iter(lambda: self.engine.take(65536), b""))
+        data = self._rest + b"".join(iter(lambda: self.engine.data_to_send(65536), b""))
         if len(self.begun) < 8:
             self.begun, data = data[:8], data[8:]
         frames, self._rest = parse(data)

@@ -492,12 +492,12 @@ def test_as_much_as_is_asked_for_is_taken_at_once(pair):
     for number in range(100):
         pair.client.send(ours, b"%d" % number, bytes(1000))
 
-    piece = pair.client.take(64 * 1024)
-    rest = pair.client.take(64 * 1024)
+    piece = pair.client.data_to_send(64 * 1024)
+    rest = pair.client.data_to_send(64 * 1024)
 
     assert 60_000 < len(piece) <= 64 * 1024
     assert len(piece) + len(rest) > 100_000
-    assert pair.client.take(64 * 1024) == b""
+    assert pair.client.data_to_send(64 * 1024) == b""
 
 
 def test_without_credit_a_message_waits(pair):

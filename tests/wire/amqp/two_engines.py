@@ -109,7 +109,7 @@ class End:
     # ------------------------------------------------------------------ bytes
 
     def take(self, most: int) -> None:
-        data = self.engine.take(most)
+        data = self.engine.data_to_send(most)
         self.watcher.writes(data)
         self.outgoing += data
 

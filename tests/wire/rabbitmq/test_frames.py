@@ -59,7 +59,7 @@ GREETING = b"".join(
 def opened() -> Conversation:
     conversation = Conversation(LOGIN, max_body=MAX_BODY)
     conversation.feed(GREETING)
-    conversation.take()
+    conversation.data_to_send()
     return conversation
 
 
@@ -85,7 +85,7 @@ def methods_in(data: bytes) -> list[base.Frame]:
 def test_the_handshake_asks_for_what_we_need() -> None:
     conversation = Conversation(LOGIN, max_body=MAX_BODY)
     events = conversation.feed(GREETING)
-    answer, tune, open_ = methods_in(conversation.take())
+    answer, tune, open_ = methods_in(conversation.data_to_send())
 
     [told] = events
     assert told == HandshakeDone(
@@ -104,7 +104,7 @@ def test_without_a_user_the_certificate_says_who_we_are() -> None:
     login = Login(user="", password="", vhost="/", heartbeat=5)
     conversation = Conversation(login, max_body=MAX_BODY)
     conversation.feed(start("PLAIN EXTERNAL"))
-    [answer] = methods_in(conversation.take())
+    [answer] = methods_in(conversation.data_to_send())
 
     assert isinstance(answer, commands.Connection.StartOk)
     assert answer.mechanism == "EXTERNAL"
@@ -200,7 +200,7 @@ def test_news_of_the_broker_about_the_connection_is_told() -> None:
         commands.Connection.Close(320, "bye", 0, 0),
     )
     events = conversation.feed(b"".join(method_frame(0, each) for each in said))
-    [answer] = methods_in(conversation.take())
+    [answer] = methods_in(conversation.data_to_send())
 
     assert events == [Blocked("low on memory"), Unblocked(), BrokerClosed(320, "bye")]
     assert isinstance(answer, commands.Connection.CloseOk)

@@ -28,7 +28,7 @@ def is_pairgate(properties: Mapping[str, Any]) -> bool:
     return "pairgate" in properties
 
 
-def told_by(properties: Mapping[str, Any]) -> Identity | None:
+def identity_in_open(properties: Mapping[str, Any]) -> Identity | None:
     """The identity in RabbitMQ's open frame; None if it has none."""
     cluster = properties.get("cluster_name")
     if properties.get("product") != "RabbitMQ" or not isinstance(cluster, str) or not cluster:

@@ -144,11 +144,11 @@ def read_plain(data: bytes) -> Message | None:
         encoded=tuple(encoded),
     )
     if len(data) <= SHORT:  # an unchanged message is written as it was read
-        note_written(message, (data[:bare_at], data[bare_at:]))
+        cache_encoding(message, (data[:bare_at], data[bare_at:]))
     return message
 
 
-def note_written(message: Message, parts: tuple[bytes, ...]) -> None:
+def cache_encoding(message: Message, parts: tuple[bytes, ...]) -> None:
     """
     Cache the encoding. This is the only exception to "never changed": it has no visible effect, and
     `attrs.evolve` drops it.

@@ -106,7 +106,7 @@ class Engine(Links):
         while waiting:
             yield waiting.popleft()
 
-    def take(self, most: int) -> bytes:
+    def data_to_send(self, most: int) -> bytes:
         """Return about `most` bytes to be written next; empty if nothing is to be written now."""
         if self._out:
             data = bytes(self._out)
