@@ -28,4 +28,4 @@ class Moments:
         self._watch.shift = shift
 
     def now(self) -> Now:
-        return self._watch.look(self._clock(), trio.current_time())
+        return self._watch.moment_at(self._clock(), trio.current_time())

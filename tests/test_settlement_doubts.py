@@ -73,8 +73,8 @@ def test_of_two_at_once_neither_is_lost_while_the_other_is_under_way() -> None:
     doubts.begin(TOKEN)
     doubts.begin(TOKEN)
 
-    assert isinstance(doubts.end(TOKEN, LockLost("the other has it")), OutcomeUnknown)
-    assert isinstance(doubts.end(TOKEN, LockLost("too late")), LockLost)
+    assert isinstance(doubts.resolve(TOKEN, LockLost("the other has it")), OutcomeUnknown)
+    assert isinstance(doubts.resolve(TOKEN, LockLost("too late")), LockLost)
     assert not doubts.about(TOKEN)
 
 

@@ -109,11 +109,11 @@ class SettlementDoubts:
         return _key(lock_token) in self._open
 
     def begin(self, lock_token: str | None) -> None:
-        """Note that a settlement begins: until `end` it counts as unanswered."""
+        """Note that a settlement begins: until `resolve` it counts as unanswered."""
         key = _key(lock_token)
         self._open[key] = self._open.get(key, 0) + 1
 
-    def end(self, lock_token: str | None, error: BrokerError | None) -> BrokerError | None:
+    def resolve(self, lock_token: str | None, error: BrokerError | None) -> BrokerError | None:
         """
         Note the answer to a settlement that has begun; return the verdict: None, the error, or
         `OutcomeUnknown` if the lock or the message is gone and an earlier settlement had no answer.
@@ -137,17 +137,17 @@ class SettlementDoubts:
         The block settles the delivery. A cancellation leaves it in doubt.
 
         Raises:
-            OutcomeUnknown: instead of `LockLost`, as `end` says.
+            OutcomeUnknown: instead of `LockLost`, as `resolve` says.
         """
         self.begin(lock_token)
         try:
             yield
         except BrokerError as error:
-            verdict = self.end(lock_token, error)
+            verdict = self.resolve(lock_token, error)
             if verdict is error or verdict is None:
                 raise
             raise verdict from error
-        self.end(lock_token, None)
+        self.resolve(lock_token, None)
 
     @contextmanager
     def using(self, lock_token: str | None) -> Iterator[None]:

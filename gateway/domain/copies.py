@@ -126,10 +126,10 @@ class Copies:
     def deliver(self, copy: CopyId) -> CopyStep:
         """Record that the backlog delivered the copy; return what the syphon must do with it."""
         step = ON_DELIVERY[self.state_of(copy)]
-        self.note(CopyEvent.DELIVERED, (copy,))
+        self.advance(CopyEvent.DELIVERED, (copy,))
         return step
 
-    def note(self, event: CopyEvent, copies: Iterable[CopyId]) -> None:
+    def advance(self, event: CopyEvent, copies: Iterable[CopyId]) -> None:
         """Advance the state of each copy by that event."""
         states, sent = self._states, self._sent
         for copy in copies:

@@ -370,7 +370,7 @@ class Leases:
                 if verdict is None or isinstance(verdict, LockLost):
                     self._end(settlements[index][0], lease)
         return [
-            self._doubts.end(lock_token, verdict)
+            self._doubts.resolve(lock_token, verdict)
             for (lock_token, _), verdict in zip(settlements, verdicts, strict=True)
         ]  # noqa: ASYNC910 without a lease there is nothing to wait for
 

@@ -194,7 +194,7 @@ class Control:
         pins = self.states.pins
         if order.action is Action.FAILOVER:
             return pins.add(overrides)
-        changed = pins.take_back(order.targets)
+        changed = pins.remove(order.targets)
         return changed or any(
             self.states.state_of(each) is not State.PRIMARY
             for each in self._concerned(order.targets)
@@ -221,7 +221,7 @@ class Control:
         if order.action is Action.PAUSE:
             changed = paused.add(overrides)
         else:
-            changed = paused.take_back(order.targets)
+            changed = paused.remove(order.targets)
         self.pauses.note()
         return changed
 
@@ -239,10 +239,10 @@ class Control:
 
     def _end_orders(self) -> None:
         now = self.clock()
-        if self.states is not None and (over := self.states.pins.end(now)):
+        if self.states is not None and (over := self.states.pins.pop_ended(now)):
             self._report_end(Action.FAILBACK, over)
             self.states.apply_pins((), "the end of an operator's order has come")
-        if over := self.pauses.overrides.end(now):
+        if over := self.pauses.overrides.pop_ended(now):
             self._report_end(Action.RESUME, over)
             self.pauses.note()
 

@@ -55,14 +55,14 @@ def test_an_order_with_another_end_replaces_the_first_and_keeps_its_date() -> No
 def test_taking_back_a_part_leaves_the_rest_in_effect() -> None:
     overrides = given_overrides("*")
 
-    assert overrides.take_back(["orders"])
+    assert overrides.remove(["orders"])
     assert covered(overrides, "orders", "bills") == {"bills"}
-    assert not overrides.take_back(["orders"])
+    assert not overrides.remove(["orders"])
 
 
 def test_a_new_order_covers_what_was_taken_back_from_an_earlier_one() -> None:
     overrides = given_overrides("*")
-    overrides.take_back(["orders"])
+    overrides.remove(["orders"])
 
     assert overrides.add([override("*")])
     assert covered(overrides, "orders", "bills") == {"orders", "bills"}
@@ -71,13 +71,13 @@ def test_a_new_order_covers_what_was_taken_back_from_an_earlier_one() -> None:
 def test_taking_back_everything_ends_all_orders() -> None:
     overrides = given_overrides("*", "orders/*", "bills")
 
-    assert overrides.take_back(["*"])
+    assert overrides.remove(["*"])
     assert overrides.all() == ()
     assert not overrides
 
 
 def test_taking_back_what_no_order_concerns_changes_nothing() -> None:
-    assert not given_overrides("orders").take_back(["bills"])
+    assert not given_overrides("orders").remove(["bills"])
 
 
 @given(
@@ -89,7 +89,7 @@ def test_an_entity_is_covered_if_an_order_matches_and_none_took_it_back(
     ordered: list[str], taken_back: list[str], name: str
 ) -> None:
     overrides = given_overrides(*ordered)
-    overrides.take_back(taken_back)
+    overrides.remove(taken_back)
 
     expected = any(matches(each, name) for each in ordered) and not any(
         matches(each, name) for each in taken_back
@@ -102,8 +102,8 @@ def test_orders_end_at_their_date_and_the_next_end_is_known() -> None:
     overrides.add([override("orders", until=LATER), override("bills")])
 
     assert overrides.next_end == LATER
-    assert overrides.end(LATER - timedelta(seconds=1)) == []
-    assert [each.target for each in overrides.end(LATER)] == ["orders"]
+    assert overrides.pop_ended(LATER - timedelta(seconds=1)) == []
+    assert [each.target for each in overrides.pop_ended(LATER)] == ["orders"]
     assert [each.target for each in overrides] == ["bills"]
     assert overrides.next_end is None
 
@@ -114,7 +114,7 @@ def test_the_number_of_orders_and_of_exceptions_is_limited() -> None:
     with pytest.raises(InvalidRequest, match="in effect already"):
         overrides.add([override("one-more")])
     with pytest.raises(InvalidRequest, match="exceptions already"):
-        overrides.take_back([f"{index}x" for index in range(MOST + 1)])
+        overrides.remove([f"{index}x" for index in range(MOST + 1)])
     assert len(overrides.all()) == MOST
     assert covered(overrides, "0x") == {"0x"}
 

@@ -72,7 +72,7 @@ def test_all_short_histories_end_as_in_the_naive_model(first: CopyEvent) -> None
             if event is CopyEvent.DELIVERED:
                 assert copies.deliver(COPY) is model.deliver()
             else:
-                copies.note(event, (COPY,))
+                copies.advance(event, (COPY,))
                 model.note(event)
             assert copies.state_of(COPY) is model.state
 
@@ -86,7 +86,7 @@ def test_a_message_that_the_primary_has_is_never_moved_before_its_completion_is_
         for event in (*SENDS, first, *rest):
             is_sent = (is_sent or event is CopyEvent.ACCEPTED) and event is not CopyEvent.COMPLETED
             step = copies.deliver(COPY) if event is CopyEvent.DELIVERED else None
-            copies.note(event, () if step is not None else (COPY,))
+            copies.advance(event, () if step is not None else (COPY,))
             if event is CopyEvent.COMPLETED:
                 break
             assert not is_sent or step in {None, CopyStep.COMPLETE}
@@ -96,7 +96,7 @@ def test_a_copy_on_its_way_is_sent_once_however_often_it_is_delivered() -> None:
     copies = Copies()
 
     steps = [copies.deliver(COPY), copies.deliver(COPY)]
-    copies.note(CopyEvent.HANDED_OVER, (COPY,))
+    copies.advance(CopyEvent.HANDED_OVER, (COPY,))
     steps.append(copies.deliver(COPY))
 
     assert steps == [CopyStep.MOVE, CopyStep.KEEP, CopyStep.KEEP]
@@ -106,9 +106,9 @@ def test_a_finished_copy_needs_no_memory() -> None:
     copies = Copies()
     for end in ((CopyEvent.DEAD_LETTERED,), (CopyEvent.SUSPENDED, CopyEvent.RELEASED)):
         for event in (CopyEvent.DELIVERED, *end):
-            copies.note(event, OTHERS)
+            copies.advance(event, OTHERS)
     for event in (*SENDS, CopyEvent.COMPLETED):
-        copies.note(event, OTHERS)
+        copies.advance(event, OTHERS)
 
     assert entries(copies) == 0
 
@@ -116,7 +116,7 @@ def test_a_finished_copy_needs_no_memory() -> None:
 def test_sent_copies_are_bounded_and_the_oldest_is_forgotten() -> None:
     copies = Copies(max_sent=2)
     for event in SENDS:
-        copies.note(event, OTHERS)
+        copies.advance(event, OTHERS)
 
     sent = CopyState.SENT
     assert [copies.state_of(copy) for copy in OTHERS] == [CopyState.NEW, sent, sent]
@@ -125,10 +125,10 @@ def test_sent_copies_are_bounded_and_the_oldest_is_forgotten() -> None:
 def test_a_closed_receiver_leaves_only_what_the_primary_has() -> None:
     copies, elsewhere = Copies(), ("other", 1, "id")
     for event in SENDS:
-        copies.note(event, (COPY,))
-    copies.note(CopyEvent.DELIVERED, [*OTHERS, elsewhere])
-    copies.note(CopyEvent.HANDED_OVER, OTHERS[:1])
-    copies.note(CopyEvent.SUSPENDED, OTHERS[1:2])
+        copies.advance(event, (COPY,))
+    copies.advance(CopyEvent.DELIVERED, [*OTHERS, elsewhere])
+    copies.advance(CopyEvent.HANDED_OVER, OTHERS[:1])
+    copies.advance(CopyEvent.SUSPENDED, OTHERS[1:2])
 
     copies.forget_unsent("queue")
 
@@ -140,9 +140,9 @@ def test_a_closed_receiver_leaves_only_what_the_primary_has() -> None:
 def test_copies_are_counted_by_their_state() -> None:
     copies = Copies()
     for event in SENDS:
-        copies.note(event, (COPY,))
-    copies.note(CopyEvent.DELIVERED, OTHERS)
-    copies.note(CopyEvent.SUSPENDED, OTHERS[1:2])
+        copies.advance(event, (COPY,))
+    copies.advance(CopyEvent.DELIVERED, OTHERS)
+    copies.advance(CopyEvent.SUSPENDED, OTHERS[1:2])
 
     assert copies.counts() == {
         CopyState.RECEIVED: len(OTHERS) - 1,

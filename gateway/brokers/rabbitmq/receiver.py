@@ -214,7 +214,7 @@ class RabbitmqReceiver:
                 except BrokerError as error:
                     verdicts[index] = error
             else:
-                verdicts[index] = self._doubts.end(
+                verdicts[index] = self._doubts.resolve(
                     delivery.lock_token, verdicts[index] or unanswered
                 )
         return verdicts

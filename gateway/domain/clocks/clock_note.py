@@ -37,7 +37,7 @@ LARGE: Final = 86_400.0
 
 @attrs.define(eq=False)
 class ClockWatch:
-    """Watches one wall clock. A step is noticed at the next `look`."""
+    """Watches one wall clock. A step is noticed at the next `moment_at`."""
 
     _offset: float | None = None  # of the wall clock to the monotonic one, at the last reading
     _before: float = 0.0  # the offset before the steps that are in doubt
@@ -45,7 +45,7 @@ class ClockWatch:
     _shift_before: int = 0  # at `_before`
     _untrusted_until: float = -math.inf
 
-    def look(self, date: datetime, monotonic: float) -> Now:
+    def moment_at(self, date: datetime, monotonic: float) -> Now:
         """The moment by both clocks, which were just read, with the date from before a step."""
         wall = to_micros(date)
         offset = wall / 1e6 - monotonic
@@ -94,7 +94,7 @@ class ClockNote:
             return self.shift + wall - self.seen
         return self.shift
 
-    def goes_on(self, earlier: "ClockNote") -> bool:
+    def continues(self, earlier: "ClockNote") -> bool:
         """True if it tells of no boot and no large step since the earlier note."""
         return (self.boot, self.shift) == (earlier.boot, earlier.shift)
 

@@ -179,7 +179,7 @@ class Overrides:
             raise InvalidRequest(f"{MOST} orders are in effect already: take some back first")
         return self._in_effect(given)
 
-    def take_back(self, targets: Iterable[str]) -> bool:
+    def remove(self, targets: Iterable[str]) -> bool:
         """
         End all overrides that the targets include, and except the targets from the others. False:
         none of them concerned a target.
@@ -205,7 +205,7 @@ class Overrides:
         before, self._given = self._given, given
         return given != before
 
-    def end(self, now: datetime) -> list[Override]:
+    def pop_ended(self, now: datetime) -> list[Override]:
         """End the overrides whose end has come; return them."""
         over = [each for each in self if each.until is not None and each.until <= now]
         for each in over:

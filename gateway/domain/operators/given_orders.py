@@ -90,8 +90,8 @@ def in_force(orders: Iterable[GivenOrder], now: datetime) -> InForce:
             continue
         kept = pins if order.action in {Action.FAILOVER, Action.FAILBACK} else pauses
         _carry_out(order, kept)
-    pins.end(now)
-    pauses.end(now)
+    pins.pop_ended(now)
+    pauses.pop_ended(now)
     return InForce(pins=pins.all(), pauses=pauses.all(), rate=rate, revision=revision)
 
 
@@ -101,7 +101,7 @@ def _carry_out(order: GivenOrder, kept: Overrides) -> None:
         if order.gives:
             kept.add(order.overrides())
         else:
-            kept.take_back(order.targets)
+            kept.remove(order.targets)
     except InvalidRequest:
         return
 

@@ -468,7 +468,7 @@ class ShardedReceiver(Wrapper):
         found: Sequence[BrokerError | None],
     ) -> Sequence[BrokerError | None]:
         return [
-            self._doubts.end(delivery.lock_token, verdict)
+            self._doubts.resolve(delivery.lock_token, verdict)
             for (delivery, _), verdict in zip(settlements, found, strict=True)
         ]
 

@@ -122,7 +122,7 @@ class DispositionHandler:
                 self._on_returned()
         engine = self._context.engine
         for each, verdict in zip(group, errors, strict=True):
-            error = doubts.end(each.delivery.lock_token, verdict)
+            error = doubts.resolve(each.delivery.lock_token, verdict)
             if error is None:
                 engine.settle(each.event.delivery, confirmation_of(each.event.state))
             else:

@@ -205,7 +205,7 @@ class Drain:
         for one in backlog_messages:
             _forget(mover.receiver, one.delivery)
         for suspended in self._suspended.values():
-            self.at.copies.note(
+            self.at.copies.advance(
                 CopyEvent.RELEASED, [each.copy for each in suspended if not each.is_locked]
             )
             suspended[:] = [each for each in suspended if each.is_locked]
@@ -213,7 +213,7 @@ class Drain:
         now = self.at.clock()
         lock = self.at.info.longest_lock
         handles = [Suspended.of(each, now, lock) for each in backlog_messages[:room]]
-        self.at.copies.note(CopyEvent.RELEASED, [each.copy for each in backlog_messages[room:]])
+        self.at.copies.advance(CopyEvent.RELEASED, [each.copy for each in backlog_messages[room:]])
         if not handles:
             return
         if entity.key not in self._suspended:
@@ -243,7 +243,7 @@ class Drain:
         released = 0
         while suspended and released < most:
             one = suspended.pop(0)
-            self.at.copies.note(CopyEvent.RELEASED, (one.copy,))
+            self.at.copies.advance(CopyEvent.RELEASED, (one.copy,))
             if not one.is_locked:
                 continue
             with trio.move_on_after(self.at.options.attempt_timeout):

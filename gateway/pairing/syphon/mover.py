@@ -201,11 +201,11 @@ class Mover:
         messages = [_restored(each, now, self.options) for each in chunk]
         seconds, began = LATE * self.options.attempt_timeout, trio.current_time()
         copies = [each.copy for each in chunk]
-        self.copies.note(CopyEvent.HANDED_OVER, copies)
+        self.copies.advance(CopyEvent.HANDED_OVER, copies)
         try:
             await send_in_time(self.primary, entity, messages, seconds)
         except BrokerError as error:
-            self.copies.note(CopyEvent.FAILED, copies)
+            self.copies.advance(CopyEvent.FAILED, copies)
             self.backoffs.load.failed(entity, began, error)
             return error
         self.backoffs.confirm(entity, began, len(chunk))
@@ -214,7 +214,7 @@ class Mover:
 
     def _end(self, event: CopyEvent, messages: Sequence[BacklogMessage]) -> None:
         """Release the claims of messages that were accepted, dead-lettered or suspended."""
-        self.copies.note(event, [each.copy for each in messages])
+        self.copies.advance(event, [each.copy for each in messages])
         for each in messages:
             del self._claimed[each.copy]
 
@@ -299,7 +299,7 @@ class Mover:
             verdicts = await settle_all(self.receiver, settlements, self.options.attempt_timeout)
             settled = list(zip(left, verdicts, strict=True))
             completed = [each.copy for each, verdict in settled if verdict is None]
-            self.copies.note(CopyEvent.COMPLETED, completed)
+            self.copies.advance(CopyEvent.COMPLETED, completed)
             for reason in {str(verdict): None for verdict in verdicts if verdict is not None}:
                 self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=reason))
             left = [each for each, verdict in settled if isinstance(verdict, Busy)]
@@ -311,7 +311,7 @@ class Mover:
     async def complete(self, delivery: Delivery, copy: CopyId) -> None:
         """Complete a copy that is SENT; if that fails, it is completed when it is redelivered."""
         if await self._settle(delivery, Complete()):
-            self.copies.note(CopyEvent.COMPLETED, (copy,))
+            self.copies.advance(CopyEvent.COMPLETED, (copy,))
 
     async def _dead_letter_all(
         self, chunk: Sequence[BacklogMessage], reason: str, description: str

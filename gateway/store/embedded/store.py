@@ -148,7 +148,7 @@ class Store:
         changed = self._connection.total_changes() != self._changes
         self._note = note_of(self._now.wall, self._now.shift, self._disk.boot())
         # A step or a boot is noted at once: the next process can't tell one from the other.
-        self._advancing = numbered or changed or not self._note.goes_on(self.clock)
+        self._advancing = numbered or changed or not self._note.continues(self.clock)
         if self._advancing:
             clock = write_note(self._note)
             values = (self._commits + 1, self._next_sequence, self._survivors, clock)

@@ -142,13 +142,15 @@ class LocalReceiver:
             verdicts = await self._broker.on_queue(self._entity, work)
         except BrokerError as error:
             await trio.lowlevel.checkpoint()
-            verdicts = [self._doubts.end(delivery.lock_token, error) for delivery, _ in settlements]
+            verdicts = [
+                self._doubts.resolve(delivery.lock_token, error) for delivery, _ in settlements
+            ]
             if isinstance(error, InternalError) and len(settlements) > 1:
                 # a bug ended one settlement, and therefore all of them
                 return [await self._settle_alone(*each) for each in settlements]
             return verdicts
         verdicts = [
-            self._doubts.end(delivery.lock_token, verdict)
+            self._doubts.resolve(delivery.lock_token, verdict)
             for (delivery, _), verdict in zip(settlements, verdicts, strict=True)
         ]
         self._broker.meter.settled(len(settlements))

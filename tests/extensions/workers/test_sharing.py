@@ -247,7 +247,7 @@ async def test_a_pin_that_is_taken_back_while_a_worker_applies_it_leaves_nothing
     gateway.parent.apply_pins((), "an operator")
     gateway.settle()
 
-    gateway.parent.pins.take_back(["*"])
+    gateway.parent.pins.remove(["*"])
     gateway.parent.apply_pins((), "an operator")
     assert gateway.workers[0].state_of(ORDERS) is State.PINNED  # the worker doesn't know yet
     gateway.settle()

@@ -715,7 +715,7 @@ async def test_a_dead_letter_and_a_message_that_the_primary_has_count_as_moved(h
     for delivery in deliveries[2:5]:
         copy = opened(drain, delivery).copy
         for event in (CopyEvent.DELIVERED, CopyEvent.HANDED_OVER, CopyEvent.ACCEPTED):
-            drain.at.copies.note(event, (copy,))
+            drain.at.copies.advance(event, (copy,))
     batch = ReceivedBatch(deliveries=6, weight=0, began=trio.current_time())
 
     groups = await drain._open_all(deliveries, batch, harness.make_mover(drain, receiver))

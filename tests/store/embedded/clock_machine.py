@@ -51,7 +51,7 @@ class Host:
         return self.watch.shift
 
     def now(self) -> Now:
-        return self.watch.look(to_date(self.right + self.ahead), self.up / SECOND)
+        return self.watch.moment_at(to_date(self.right + self.ahead), self.up / SECOND)
 
     def boot(self) -> Boot:
         return Boot(str(self.boots), self.up)
