@@ -82,7 +82,7 @@ class BacklogSender:
     accepted_by: AcceptedBy = AcceptedBy.BACKLOG
     destination: Destination
 
-    async def take_at(
+    async def send_to_queue(
         self, sending: Sending, queue: EntityPath, places: Iterator[str], *, has_other_way: bool
     ) -> bool:
         """
@@ -95,7 +95,7 @@ class BacklogSender:
             await self._attempt(sending, batches, queue, has_other_way=has_other_way, places=places)
         return not sending.pending
 
-    async def take(self, sending: Sending, *, until_one_hangs: bool = False) -> bool:
+    async def send_to_backlog(self, sending: Sending, *, until_one_hangs: bool = False) -> bool:
         """
         Send to the backlog queues, one after the other, until one accepts the messages. The batches
         of a call go to one queue, in their order; those that it doesn't accept, to the next.
@@ -114,11 +114,11 @@ class BacklogSender:
             await self._attempt(sending, batches, queue, has_other_way=True)
         return not sending.pending
 
-    async def take_after_all(self, sending: Sending) -> bool:
+    async def send_to_backlog_after_all(self, sending: Sending) -> bool:
         """
-        Try one more queue with a real connection, if no other way is left and `take` may have
-        failed for a reason that is over: it failed without connecting, or a connection broke that
-        was older than the namespace's last outage. Return as `take`.
+        Try one more queue with a real connection, if no other way is left and `send_to_backlog` may
+        have failed for a reason that is over: it failed without connecting, or a connection broke
+        that was older than the namespace's last outage. Return as `send_to_backlog`.
 
         While queues hang, try the next ones as long as there is time for a whole attempt: a cluster
         whose leaders are cut off elects others.

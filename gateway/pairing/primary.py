@@ -60,7 +60,7 @@ class PrimarySender:
     observer: Observer
     _turns: Turns = attrs.field(factory=Turns, init=False)
 
-    async def take(self, sending: Sending) -> bool:
+    async def send_to_primary(self, sending: Sending) -> bool:
         """
         Try the primary. True: each batch has its verdict; a batch may also have it from the
         backlog, by a second copy. False: the pending batches must be diverted.
@@ -92,7 +92,7 @@ class PrimarySender:
                 return False
         return not sending.pending
 
-    async def take_after_all(
+    async def send_to_primary_after_all(
         self, sending: Sending, *, at_most: float = math.inf, has_other_way: bool = False
     ) -> bool:
         """

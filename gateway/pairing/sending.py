@@ -50,7 +50,7 @@ class Batch:
         """True as long as the batch has no verdict."""
         return self.accepted_by is None and self.error is None
 
-    def take_verdict(self, whole: "Batch") -> None:
+    def copy_verdict(self, whole: "Batch") -> None:
         """End the batch with the verdict of `whole`, in which its messages were sent."""
         self.accepted_by, self.error = whole.accepted_by, whole.error
 
@@ -94,7 +94,7 @@ class SecondCopy(Protocol):
         """Return whether the backlog accepted the copy, once that is known; at once without one."""
         ...
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         """Cancel the copy."""
         ...
 

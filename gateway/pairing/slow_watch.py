@@ -82,7 +82,7 @@ class SlowWatch:
             queue.pop(watched, None)
         self._forget(watched)
         if watched.second is not None:
-            watched.second.end()
+            watched.second.cancel()
 
     def accepted(self, attempt: Attempt) -> None:
         """Record that a send was accepted: older sends of its entity don't count as slow."""

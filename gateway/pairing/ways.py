@@ -142,16 +142,18 @@ class Ways:
             batch.fail(self._refusal(sending, batch))
 
     async def _try_all_ways(self, sending: Sending) -> None:
-        if await self.to_primary.take(sending):
+        if await self.to_primary.send_to_primary(sending):
             return
         self.refuse_what_the_primary_would(sending)
-        if await self.to_backlog.take(sending, until_one_hangs=not sending.primary_asked):
+        if await self.to_backlog.send_to_backlog(
+            sending, until_one_hangs=not sending.primary_asked
+        ):
             return
         if sending.backlog_hangs and not sending.primary_asked:
             # Perhaps only the secondary is down: a healthy primary answers soon.
-            if await self.to_primary.take_after_all(sending, at_most=HASTE):
+            if await self.to_primary.send_to_primary_after_all(sending, at_most=HASTE):
                 return
-            if await self.to_backlog.take(sending):
+            if await self.to_backlog.send_to_backlog(sending):
                 return
         await self._try_after_all(sending)
 
@@ -162,12 +164,12 @@ class Ways:
         A namespace that failed fast before is connected to now.
         """
         if self.to_spool is not None:
-            if await self.to_primary.take_after_all(sending, has_other_way=True):
+            if await self.to_primary.send_to_primary_after_all(sending, has_other_way=True):
                 return
-            if await self.to_spool.take(sending):
+            if await self.to_spool.send_to_backlog(sending):
                 return
-        if not await self.to_primary.take_after_all(sending):
-            await self.to_backlog.take_after_all(sending)
+        if not await self.to_primary.send_to_primary_after_all(sending):
+            await self.to_backlog.send_to_backlog_after_all(sending)
 
     def _refusal(self, sending: Sending, batch: Batch) -> BrokerError:
         """The error of a batch that no way has accepted."""

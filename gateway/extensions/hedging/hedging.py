@@ -57,7 +57,9 @@ class Hedging:
         if len(copy.pending) < len(copies):
             await trio.lowlevel.checkpoint()
             return False
-        delivered = await ways.to_backlog.take(copy) and all(e.error is None for e in copies)
+        delivered = await ways.to_backlog.send_to_backlog(copy) and all(
+            e.error is None for e in copies
+        )
         for batch, each in zip(asked, copies, strict=True):
             arrived = each.accepted_by is not None and not delivered
             batch.tainted |= each.tainted or arrived

@@ -116,7 +116,7 @@ class _Call:
         self.goes_along = False
         if whole.error is None or whole.error.outcome is not Outcome.NOT_SENT:
             for part in self.parts:
-                part.batch.take_verdict(whole)
+                part.batch.copy_verdict(whole)
 
 
 @attrs.define(eq=False)
@@ -319,7 +319,7 @@ class OrderedSends:
             await self._deliver_whole(call, whole, others, deliver)
             if not isinstance(whole.error, FAULTS_OF_ONE):
                 for part in own:
-                    part.batch.take_verdict(whole)
+                    part.batch.copy_verdict(whole)
                 return len(own)
             for part in together:  # each alone: one may be at fault, or there is room for some
                 part.batch.tainted |= whole.tainted
@@ -361,7 +361,7 @@ class OrderedSends:
             BrokerError: the verdict for all pending batches.
         """
         if not sending.may_divert:
-            await self.ways.to_primary.take(sending)
+            await self.ways.to_primary.send_to_primary(sending)
         elif self.leases is None:
             await self._try_ways(sending, key, None)
         else:
@@ -412,14 +412,14 @@ class OrderedSends:
         home = self.watch.is_home(key) or await self._comes_home(sending, key, queue)
         if lease is not None and not lease.may_send(home=home):
             raise _without_lease(queue)
-        if home and await self.ways.to_primary.take(sending):
+        if home and await self.ways.to_primary.send_to_primary(sending):
             return
         self.ways.refuse_what_the_primary_would(sending)
         if not home:
             await self._let_the_syphon_catch_up(sending, key, queue)
         if await self._divert(sending, key, queue, lease, has_other_way=home):
             return
-        if home and await self.ways.to_primary.take_after_all(sending):
+        if home and await self.ways.to_primary.send_to_primary_after_all(sending):
             return
         until = trio.current_time() + sending.left * RETRY_SHARE
         while not await self._divert(sending, key, queue, lease, has_other_way=False):
@@ -469,7 +469,7 @@ class OrderedSends:
         queue.note_diverted(key, sum(len(batch.messages) for batch in sending.pending))
         places = (f"{key.digest}.{self._epoch}.{number}" for number in self._numbers)
         pending, began = sending.pending, trio.current_time()
-        done = await self.ways.to_backlog.take_at(
+        done = await self.ways.to_backlog.send_to_queue(
             sending, queue.path, places, has_other_way=has_other_way
         )
         queue.note_diverted(key, 0)
