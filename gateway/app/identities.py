@@ -20,7 +20,7 @@ from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.identity import FINGERPRINT, RABBITMQ, Identity
 from gateway.offering import offered
-from gateway.pairing.ownership import Owner, note_owner, owners_of
+from gateway.pairing.ownership import Owner, owners_of, record_owner
 from gateway.pairing.state_file import StateFileError, parse
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker
@@ -154,7 +154,7 @@ async def note_backlog(pairing: Pairing, secondary: Broker, destination: Destina
     name = str(told) if is_told else destination.addresses[0]
     owner = Owner(fingerprint=destination.fingerprint, name=name)
     with suppress(NotAuthorized, NotSupported):
-        await note_owner(secondary, pairing.options.label, owner, instead_of=destination.accepted)
+        await record_owner(secondary, pairing.options.label, owner, instead_of=destination.accepted)
 
 
 async def note_or_tell(

@@ -56,7 +56,7 @@ class BusyPauses:
             self.observer.report(BusyPause(entity=entity, seconds=seconds))
         return now - pause.since
 
-    def end(self, entity: EntityPath) -> None:
+    def clear(self, entity: EntityPath) -> None:
         """
         Record that the primary accepted a send, so that the entity isn't busy without a break.
 

@@ -222,7 +222,7 @@ class Control:
             changed = paused.add(overrides)
         else:
             changed = paused.remove(order.targets)
-        self.pauses.note()
+        self.pauses.apply()
         return changed
 
     def _report(self, order: Order, operator: Operator, *, changed: bool) -> None:
@@ -244,7 +244,7 @@ class Control:
             self.states.apply_pins((), "the end of an operator's order has come")
         if over := self.pauses.overrides.pop_ended(now):
             self._report_end(Action.RESUME, over)
-            self.pauses.note()
+            self.pauses.apply()
 
     def _report_end(self, action: Action, over: Sequence[Override]) -> None:
         for each in over:

@@ -60,7 +60,7 @@ class EntityCache:
     def all(self) -> list[KnownEntity]:
         return [row.known for row in self._rows.values()]
 
-    def note_accepted(self, entity: EntityPath) -> None:
+    def record_accepted(self, entity: EntityPath) -> None:
         """Record that the primary accepted a message for the entity; inspect it if that is due."""
         if entity.key not in self._rows:
             self.store(KnownEntity(entity=entity))

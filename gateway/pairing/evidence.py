@@ -33,7 +33,7 @@ class Evidence:
     comeback: Comeback = attrs.field(factory=Comeback, init=False)
     _slow: dict[str, SlowCalls] = attrs.field(factory=dict, init=False)
 
-    def note_failure(self, attempt: Attempt, error: BrokerError) -> None:
+    def record_failure(self, attempt: Attempt, error: BrokerError) -> None:
         """Record that a send or a probe failed with `error`, which counts as an outage."""
         now, was_lost = trio.current_time(), self.namespace.is_lost
         if isinstance(error, Unreachable | NoToken):  # lost connections concern all entities
@@ -49,7 +49,7 @@ class Evidence:
         """True if the failure is remembered, and the namespace has answered since."""
         return error.since is not None and self.namespace.has_answered(error.since)
 
-    def note_answer(self, began: float) -> bool:
+    def record_answer(self, began: float) -> bool:
         """
         Record an answer to a request begun at `began`. True: the namespace is no longer lost, or
         silent.

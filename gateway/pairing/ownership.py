@@ -77,7 +77,7 @@ async def owners_of(secondary: Broker, label: str) -> list[Owner]:
     return []
 
 
-async def note_owner(
+async def record_owner(
     secondary: Broker, label: str, owner: Owner, *, instead_of: Collection[str] = ()
 ) -> None:
     """

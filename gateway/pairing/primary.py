@@ -212,8 +212,8 @@ class PrimarySender:
                 took = now - attempt.began
                 late = sending.may_divert and took >= self.options.slowest_success
                 self.states.sent(attempt, late=late)
-            self.pauses.end(entity)
-            self.entity_cache.note_accepted(entity)
+            self.pauses.clear(entity)
+            self.entity_cache.record_accepted(entity)
         if outage is not None:
             lasted = seconds if now >= ends else math.inf
             if isinstance(outage, NoAnswer):
@@ -260,7 +260,7 @@ class PrimarySender:
                 second.refused = all(e.outcome is Outcome.NOT_SENT for _, e in failures)
                 await second.wait()
         finally:
-            self.watch.end(watched)
+            self.watch.stop(watched)
         if len(failures) < len(batches):
             self._report_copies(sending.entity, batches)
             if second is not None:

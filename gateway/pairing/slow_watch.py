@@ -55,7 +55,7 @@ class SlowWatch:
         self, attempt: Attempt, patience: trio.CancelScope | None, second: SecondCopy | None = None
     ) -> UnansweredSend | None:
         """
-        Watch the send until `end` is called with the result. With `patience` None it is never
+        Watch the send until `stop` is called with the result. With `patience` None it is never
         cancelled.
 
         `second` begins after `second.after` seconds without an answer, or once the send is slow.
@@ -74,7 +74,7 @@ class SlowWatch:
             self._news.unpark_all()
         return watched
 
-    def end(self, watched: UnansweredSend | None) -> None:
+    def stop(self, watched: UnansweredSend | None) -> None:
         """End the watch of a send."""
         if watched is None:
             return

@@ -163,7 +163,7 @@ class EntityStates(StateTable):
             return
         error = no_answer(self.address, "", trio.current_time() - attempt.began)
         if is_silence:
-            self.evidence.note_failure(attempt, error)
+            self.evidence.record_failure(attempt, error)
         record = self._records.of(attempt.entity, self.clock())
         if record is not None and attempt.epoch >= record.epoch:
             record.shared = False
@@ -251,7 +251,7 @@ class EntityStates(StateTable):
         self._notice_pause()
         if probe.pauses == self._pauses:
             silence = no_answer(self.address, "", trio.current_time() - probe.began)
-            self.evidence.note_failure(probe, silence)
+            self.evidence.record_failure(probe, silence)
 
     def probed_late(self, probe: Attempt, seconds: float) -> None:
         """Record that a probe was answered so slowly that it counts as a failure."""
@@ -368,13 +368,13 @@ class EntityStates(StateTable):
     def _assess(self, attempt: Attempt, error: BrokerError) -> None:
         """Use an error as evidence about the namespace."""
         if error.counts_as_outage:
-            self.evidence.note_failure(attempt, error)
+            self.evidence.record_failure(attempt, error)
         else:
             self._note_answer(attempt.began)
 
     def _note_answer(self, began: float) -> None:
         """Use an answer to a request that began at `began` as evidence about the namespace."""
-        if not self.evidence.note_answer(began):
+        if not self.evidence.record_answer(began):
             return
         for record in list(self._records.values()):
             if record.shared and record.failover.state is State.SUSPECT:

@@ -99,7 +99,7 @@ async def test_a_shorter_wish_doesnt_shorten_the_pause(pauses, events):
 async def test_a_late_success_doesnt_end_the_pause(pauses):
     pauses.begin(ORDERS, Busy())
 
-    pauses.end(ORDERS)
+    pauses.clear(ORDERS)
 
     assert pauses.left(ORDERS) == pytest.approx(10.0)
 
@@ -108,7 +108,7 @@ async def test_the_time_of_being_busy_begins_with_the_first_answer_without_a_suc
     pauses.begin(ORDERS, Busy())
     await trio.sleep(11.0)
     second = pauses.begin(ORDERS, Busy())
-    pauses.end(ORDERS)
+    pauses.clear(ORDERS)
     await trio.sleep(11.0)
 
     third = pauses.begin(ORDERS, Busy())
@@ -121,7 +121,7 @@ async def test_a_success_after_the_pause_forgets_it(pauses):
     pauses.begin(ORDERS, Busy())
     await trio.sleep(11.0)
 
-    pauses.end(ORDERS)
+    pauses.clear(ORDERS)
 
     assert pauses.begin(ORDERS, Busy()) == 0.0
 
@@ -206,7 +206,7 @@ async def test_a_row_is_kept_for_as_long_again_as_the_least_pause(pauses):
 async def test_a_success_during_the_pause_begins_another_row(pauses):
     pauses.begin(ORDERS, Busy())
     await trio.sleep(4.0)
-    pauses.end(ORDERS)
+    pauses.clear(ORDERS)
     left = pauses.left(ORDERS)
     await trio.sleep(3.0)
 
@@ -218,7 +218,7 @@ async def test_a_success_during_the_pause_begins_another_row(pauses):
 async def test_after_a_success_that_ends_the_pause_another_row_begins(pauses, seconds):
     pauses.begin(ORDERS, Busy())
     await trio.sleep(seconds)
-    pauses.end(ORDERS)
+    pauses.clear(ORDERS)
     await trio.sleep(5.0)
 
     assert pauses.begin(ORDERS, Busy()) == 0.0
@@ -237,7 +237,7 @@ async def test_also_the_last_half_second_of_a_pause_is_waited_for(pauses):
 async def test_a_success_of_an_entity_without_a_pause_changes_nothing(pauses):
     pauses.begin(BILLS, Busy())
 
-    pauses.end(ORDERS)
+    pauses.clear(ORDERS)
 
     assert pauses.left(BILLS) == pytest.approx(10.0)
     assert pauses.running == 1
@@ -262,7 +262,7 @@ async def test_pauses_of_a_namespace_that_names_no_time_double_up_to_a_limit(pau
 
 async def test_an_accepted_send_makes_the_next_such_pause_short_again(pauses):
     assert (await busy_in_a_row(pauses, 5))[-1] >= 12.0
-    pauses.end(ORDERS)
+    pauses.clear(ORDERS)
 
     assert (await busy_in_a_row(pauses, 1))[0] <= 1.2
 
@@ -285,5 +285,5 @@ async def test_an_entity_is_busy_for_as_long_as_nothing_is_accepted(pauses):
     assert list(pauses.lasting()) == []
     pauses.begin(ORDERS, Busy("again"))
     await trio.sleep(5.0)
-    pauses.end(ORDERS)
+    pauses.clear(ORDERS)
     assert [seconds for _, seconds, _ in pauses.lasting()] == [0.0]

@@ -30,7 +30,7 @@ async def entity_cache(harness):
 async def test_an_entity_that_took_a_message_exists(entity_cache):
     unknown = entity_cache.of(ORDERS)
 
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
 
     assert unknown is None
     assert entity_cache.of(EntityPath("ORDERS")) == KnownEntity(entity=ORDERS)
@@ -39,7 +39,7 @@ async def test_an_entity_that_took_a_message_exists(entity_cache):
 async def test_the_primary_is_asked_about_an_entity_that_was_seen(harness, entity_cache):
     small = EntityPath("small")
     await harness.primary.store.create_queue(small, QueueProperties(max_message_size=500))
-    entity_cache.note_accepted(small)
+    entity_cache.record_accepted(small)
     await wait_all_tasks_blocked()
 
     known = entity_cache.of(small)
@@ -54,8 +54,8 @@ async def test_a_topic_is_known_as_a_queue_is(autojump_clock, nursery):
         await primary.create_topic(plain, TopicProperties())
         entity_cache = EntityCache(primary=primary)
         await nursery.start(entity_cache.run)
-        entity_cache.note_accepted(news)
-        entity_cache.note_accepted(plain)
+        entity_cache.record_accepted(news)
+        entity_cache.record_accepted(plain)
         await wait_all_tasks_blocked()
 
     assert entity_cache.of(news) == KnownEntity(
@@ -68,12 +68,12 @@ async def test_a_topic_is_known_as_a_queue_is(autojump_clock, nursery):
 
 async def test_the_primary_is_asked_once_and_again_after_an_hour(harness, entity_cache):
     for _ in range(5):
-        entity_cache.note_accepted(ORDERS)
+        entity_cache.record_accepted(ORDERS)
         await wait_all_tasks_blocked()
     once = len(harness.primary.times(MANAGE))
 
     await trio.sleep(3600.0)
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
     await wait_all_tasks_blocked()
 
     assert once == 1
@@ -83,15 +83,15 @@ async def test_the_primary_is_asked_once_and_again_after_an_hour(harness, entity
 @pytest.mark.parametrize("fault", [Refuse(), Hang()])
 async def test_a_primary_that_didnt_answer_is_asked_again_soon(harness, entity_cache, fault):
     harness.primary.fail(fault, MANAGE)
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
     await trio.sleep(59.0)
     harness.primary.heal()
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
     await wait_all_tasks_blocked()
     too_early = entity_cache.of(ORDERS)
 
     await trio.sleep(1.0)
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
     await wait_all_tasks_blocked()
 
     assert too_early == KnownEntity(entity=ORDERS)
@@ -101,7 +101,7 @@ async def test_a_primary_that_didnt_answer_is_asked_again_soon(harness, entity_c
 async def test_without_the_right_to_ask_it_is_known_to_exist(harness, entity_cache):
     harness.primary.fail(refuse(NotAuthorized, "no"), MANAGE)
 
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
     await wait_all_tasks_blocked()
 
     assert entity_cache.of(ORDERS) == KnownEntity(entity=ORDERS)
@@ -110,27 +110,27 @@ async def test_without_the_right_to_ask_it_is_known_to_exist(harness, entity_cac
 async def test_an_entity_that_was_restored_is_asked_about_when_it_is_used(harness, entity_cache):
     entity_cache.restore([KnownEntity(entity=ORDERS)])
 
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
     await wait_all_tasks_blocked()
 
     assert entity_cache.of(ORDERS).requires_session is False
 
 
 async def test_an_entity_that_is_gone_isnt_known_any_more(harness, entity_cache):
-    entity_cache.note_accepted(EntityPath("gone"))
+    entity_cache.record_accepted(EntityPath("gone"))
     await wait_all_tasks_blocked()
 
     assert entity_cache.of(EntityPath("gone")) is None
 
 
 async def test_only_what_is_new_is_a_change(harness, entity_cache):
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
     await wait_all_tasks_blocked()
     version = entity_cache.changes.version
 
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
     await trio.sleep(3601.0)
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
     await wait_all_tasks_blocked()
 
     assert entity_cache.changes.version == version
@@ -142,7 +142,7 @@ async def test_the_longest_unused_is_forgotten(entity_cache):
     for entity in (first, second, first, BILLS):
         entity_cache.store(KnownEntity(entity=entity))
         if entity_cache.of(entity):
-            entity_cache.note_accepted(entity)
+            entity_cache.record_accepted(entity)
 
     assert entity_cache.of(first) is not None
     assert entity_cache.of(second) is None
@@ -174,8 +174,8 @@ async def test_a_new_entity_and_one_that_is_gone_are_a_change(harness):
 
 async def test_the_first_that_was_seen_is_asked_about_first(harness):
     entity_cache = EntityCache(primary=harness.primary.broker)
-    entity_cache.note_accepted(BILLS)
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(BILLS)
+    entity_cache.record_accepted(ORDERS)
 
     await harness.nursery.start(entity_cache.run)
     await wait_all_tasks_blocked()
@@ -187,10 +187,10 @@ async def test_the_first_that_was_seen_is_asked_about_first(harness):
 async def test_a_told_description_is_asked_again_after_an_hour_and_no_earlier(
     harness, entity_cache
 ):
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
     await trio.sleep(3599.0)
 
-    entity_cache.note_accepted(ORDERS)
+    entity_cache.record_accepted(ORDERS)
     await wait_all_tasks_blocked()
 
     assert len(harness.primary.times(MANAGE)) == 1
@@ -200,8 +200,8 @@ async def test_a_question_without_an_answer_puts_the_next_one_off_for_ten_second
     harness, entity_cache
 ):
     harness.primary.fail(Hang(), MANAGE, entity=ORDERS)
-    entity_cache.note_accepted(ORDERS)
-    entity_cache.note_accepted(BILLS)
+    entity_cache.record_accepted(ORDERS)
+    entity_cache.record_accepted(BILLS)
 
     await trio.sleep(11.0)
 

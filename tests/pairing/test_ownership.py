@@ -7,7 +7,7 @@ import pytest
 
 from gateway.domain import backlog
 from gateway.domain.errors import NotSupported
-from gateway.pairing.ownership import Owner, note_of, note_owner, owner_in, owners_of
+from gateway.pairing.ownership import Owner, note_of, owner_in, owners_of, record_owner
 from gateway.pairing.provision import provision
 from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
@@ -37,23 +37,23 @@ async def test_a_backlog_of_before_is_nobodys(secondary):
 
 
 async def test_a_backlog_remembers_whose_it_is(secondary):
-    await note_owner(secondary, LABEL, EAST)
-    await note_owner(secondary, LABEL, EAST)
+    await record_owner(secondary, LABEL, EAST)
+    await record_owner(secondary, LABEL, EAST)
 
     assert [owner.fingerprint for owner in await owners_of(secondary, LABEL)] == ["0" * 16]
     assert await owners_of(secondary, "west") == []
 
 
 async def test_a_note_of_another_pair_can_be_seen(secondary):
-    await note_owner(secondary, LABEL, OTHER)
-    await note_owner(secondary, LABEL, EAST)
+    await record_owner(secondary, LABEL, OTHER)
+    await record_owner(secondary, LABEL, EAST)
 
     assert "1" * 16 in [owner.fingerprint for owner in await owners_of(secondary, LABEL)]
 
 
 async def test_a_primary_that_replaces_another_one_has_its_note(secondary):
-    await note_owner(secondary, LABEL, OTHER)
-    await note_owner(secondary, LABEL, EAST, instead_of=["1" * 16])
+    await record_owner(secondary, LABEL, OTHER)
+    await record_owner(secondary, LABEL, EAST, instead_of=["1" * 16])
 
     assert [owner.fingerprint for owner in await owners_of(secondary, LABEL)] == ["0" * 16]
 
@@ -63,7 +63,7 @@ async def test_somebodys_text_stays():
         await provision(broker, LABEL, 1)
         info = await broker.inspect(FIRST)
         await broker.update_queue(FIRST, attrs.evolve(info.properties, user_metadata="mine"))
-        await note_owner(broker, LABEL, EAST)
+        await record_owner(broker, LABEL, EAST)
 
         assert (await broker.inspect(FIRST)).properties.user_metadata == "mine"
 

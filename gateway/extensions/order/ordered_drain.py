@@ -206,7 +206,7 @@ class OrderedDrain:
                 return  # the session is released, or was lost, and is locked again
             if not deliveries:
                 return
-            self.at.progress.note_received()
+            self.at.progress.record_received()
             if not await self._move(receiver, mover, deliveries):
                 return
 

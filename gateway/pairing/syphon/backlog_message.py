@@ -84,11 +84,11 @@ class Progress:
     _free_at: float = attrs.field(default=0.0, init=False)
     _one_at_a_time: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
-    def note(self) -> None:
+    def record_move(self) -> None:
         """Record that a message moved, or that the backlog is empty."""
         self._last_move = trio.current_time()
 
-    def note_received(self) -> None:
+    def record_received(self) -> None:
         """Record that messages were received, so that this syphon now has their locks."""
         self._last_received = trio.current_time()
 
@@ -97,7 +97,7 @@ class Progress:
         """True if this syphon has received messages since they were first seen waiting."""
         return self._last_received >= self._waiting_since
 
-    def note_waiting(self) -> float:
+    def record_waiting(self) -> float:
         """
         Record that messages wait; return for how many seconds they have waited without a move.
 

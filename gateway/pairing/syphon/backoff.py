@@ -109,7 +109,7 @@ class EntityBackoffs:
         """
         Begin a send, or the one trial of a suspect or half-open entity. None: it is suspended.
 
-        The caller must end the permit with `end` or `release`; the first of these calls counts.
+        The caller must end the permit with `finish` or `release`; the first of these calls counts.
         """
         if self._is_held(entity):
             return None
@@ -137,7 +137,7 @@ class EntityBackoffs:
         if self.states is not None and permit.attempt is not None:
             self.states.slow(permit.attempt)
 
-    def end(self, permit: Permit, error: BrokerError | None) -> None:
+    def finish(self, permit: Permit, error: BrokerError | None) -> None:
         """
         Report the result of a trial to the entity states. A suspect entity becomes healthy by any
         send that is accepted in time.
@@ -213,7 +213,7 @@ class EntityBackoffs:
         """End the backoff, and double the window: the primary accepted a send, begun at `began`."""
         if began is not None:
             self.load.answered(entity, began, messages)
-        self._gone.end(entity.key)
+        self._gone.forget(entity.key)
         row = self._backoffs.get(entity.key)
         if row is None:
             return

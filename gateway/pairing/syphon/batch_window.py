@@ -74,7 +74,7 @@ class BatchWindow:
         self._batches.append(batch)
         return batch
 
-    def end(self, batch: ReceivedBatch) -> None:
+    def finish(self, batch: ReceivedBatch) -> None:
         """Remove the batch, and adapt the limits to its result."""
         if batch not in self._batches:
             return  # `wait_for_room` removed it already
@@ -108,7 +108,7 @@ class BatchWindow:
     def skip_all(self) -> None:
         """Wait for none of the present batches any more, as their sends may hang."""
         for batch in list(self._batches):
-            self.end(batch)
+            self.finish(batch)
 
     async def wait_empty(self) -> None:
         """Return when no batch is in progress."""

@@ -112,7 +112,7 @@ class Drain:
                     return error
                 if receiving.cancelled_caught:
                     continue
-                self.at.progress.note_received()
+                self.at.progress.record_received()
                 batch = batches.begin(deliveries)
                 nursery.start_soon(self._handle, batch, deliveries, batches, mover, nursery)
                 await batches.wait_for_room()
@@ -159,7 +159,7 @@ class Drain:
                     moving.start_soon(move, new)
                 if suspects:
                     moving.start_soon(move, suspects, moment)
-        batches.end(batch)
+        batches.finish(batch)
 
     async def _open_all(
         self, deliveries: Sequence[Delivery], batch: ReceivedBatch, mover: Mover

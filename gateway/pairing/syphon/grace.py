@@ -36,7 +36,7 @@ class Grace:
         cause.last = now
         return now - cause.since
 
-    def end(self, key: str) -> None:
+    def forget(self, key: str) -> None:
         """Forget a cause that was fixed."""
         self._causes.pop(key, None)
 

@@ -185,7 +185,7 @@ class Mover:
             nursery.start_soon(self._watch, permit, len(chunk), room)
             try:
                 error = await self._transfer(entity, chunk)
-                self.backoffs.end(permit, error)
+                self.backoffs.finish(permit, error)
                 if error is not None and not self._is_final(entity, error):
                     self._back_off(entity, error, len(chunk))
             finally:
@@ -240,7 +240,7 @@ class Mover:
         waited = trio.current_time() - began
         late = unanswered(self.primary, entity, waited)
         load.failed(entity, began, late)
-        self.backoffs.end(permit, late)  # a later answer no longer counts for the entity's state
+        self.backoffs.finish(permit, late)  # a later answer no longer counts for the entity's state
         # Suspended messages stay so if the entity backs off again then.
         least = LATE * seconds - waited + GIVING_UP
         self.backoffs.back_off(
@@ -288,7 +288,7 @@ class Mover:
         Complete messages that the primary has accepted. Those for which the backlog is too busy are
         completed later, as another syphon would move them again after the end of their locks.
         """
-        self.progress.note()
+        self.progress.record_move()
         self.observer.report(
             Syphoned(entity=entity, queue=self.receiver_queue, messages=len(chunk))
         )

@@ -14,7 +14,7 @@ from gateway.domain.operators.control import Overrides
 @attrs.define(eq=False)
 class Pauses:
     """
-    Shared by all syphons of a process. `note` must follow each change of `overrides`.
+    Shared by all syphons of a process. `apply` must follow each change of `overrides`.
 
     A target that matches a backlog queue stops receives from it; one that matches an entity
     suspends the entity's messages. What was handed to the primary before is settled as usual.
@@ -28,7 +28,7 @@ class Pauses:
         """True if the entity, or the backlog queue, is paused."""
         return bool(self.overrides) and self.overrides.covering(name.key) is not None
 
-    def note(self) -> None:
+    def apply(self) -> None:
         """Put changed overrides into effect."""
         for scope, queue in self._scopes.items():
             if self.is_paused(queue):

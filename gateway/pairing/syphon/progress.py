@@ -35,13 +35,13 @@ class ProgressReporter:
     def report(self, event: Event) -> None:
         if isinstance(event, Syphoned):
             self._moved += event.messages
-            self._note()
+            self._record()
         elif isinstance(event, DeadLettered):
             self._dead_lettered += 1
-            self._note()
+            self._record()
         self.observer.report(event)
 
-    def _note(self) -> None:
+    def _record(self) -> None:
         self._last = trio.current_time()
         self._moves.notify()
 

@@ -304,10 +304,10 @@ class Syphon:
     def _watch_for_stall(self, found: Collection[BacklogQueueInfo], progress: Progress) -> None:
         pending = sum(info.depth or 0 for info in found)
         if pending == 0 or self.pauses.overrides:  # a pause is no stall
-            progress.note()
+            progress.record_move()
             self.stalled = False
             return
-        still = progress.note_waiting()
+        still = progress.record_waiting()
         locked = 0.0 if progress.has_received else max(info.longest_lock for info in found)
         self.stalled = still >= self.options.stall_after + locked
         if self.stalled:

@@ -289,7 +289,7 @@ async def test_a_paused_queue_releases_its_sessions_so_that_all_of_it_can_be_pur
     await trio.sleep(2.5)
     override = Override(target="*", reason="", operator="ann", since=harness.clock())
     pauses.overrides.add([override])
-    pauses.note()
+    pauses.apply()
     await trio.sleep(10.0)
     waiting = await left(harness)
 

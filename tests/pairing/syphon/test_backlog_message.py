@@ -47,11 +47,11 @@ async def test_without_a_largest_rate_nothing_waits():
 async def test_a_waiting_message_has_waited_since_the_first_look_after_the_last_move():
     progress = Progress(rate=None)
     await trio.sleep(5.0)
-    first = progress.note_waiting()
+    first = progress.record_waiting()
     await trio.sleep(5.0)
-    second = progress.note_waiting()
-    progress.note()
+    second = progress.record_waiting()
+    progress.record_move()
     await trio.sleep(5.0)
-    after_a_move = progress.note_waiting()
+    after_a_move = progress.record_waiting()
 
     assert (first, second, after_a_move) == (0.0, 5.0, 0.0)

@@ -236,7 +236,7 @@ async def test_backoffs_are_bounded_and_the_oldest_goes_first(make):
 async def test_a_trial_that_fails_closes_a_half_open_entity(make, half_open):
     backoffs = make(half_open)
 
-    backoffs.end(backoffs.begin(ORDERS), OUT)
+    backoffs.finish(backoffs.begin(ORDERS), OUT)
 
     assert half_open.state_of(ORDERS) is State.SECONDARY
 
@@ -244,7 +244,7 @@ async def test_a_trial_that_fails_closes_a_half_open_entity(make, half_open):
 async def test_a_trial_that_is_busy_says_nothing_of_a_half_open_entity(make, half_open):
     backoffs = make(half_open)
 
-    backoffs.end(backoffs.begin(ORDERS), Busy())
+    backoffs.finish(backoffs.begin(ORDERS), Busy())
 
     assert half_open.state_of(ORDERS) is State.HALF_OPEN
 
@@ -253,7 +253,7 @@ async def test_a_trial_that_succeeds_counts(make, half_open):
     backoffs = make(half_open)
     for _ in range(8):
         trial = backoffs.begin(ORDERS)
-        backoffs.end(trial, None)
+        backoffs.finish(trial, None)
         backoffs.release(trial)
 
     assert half_open.state_of(ORDERS) is State.PRIMARY
@@ -391,7 +391,7 @@ async def test_a_suspect_entity_gets_one_trial_after_an_answer_and_is_well_when_
     states.probed(ORDERS)
 
     trial, second = backoffs.begin(ORDERS), backoffs.begin(ORDERS)
-    backoffs.end(trial, None)
+    backoffs.finish(trial, None)
 
     assert (before, second, trial.most) == (None, None, 1)
     assert states.state_of(ORDERS) is State.PRIMARY
@@ -410,6 +410,6 @@ async def test_a_send_that_a_suspect_entity_accepts_in_time_makes_it_well(make, 
     permit = backoffs.begin(ORDERS)
     backoffs.silent(permit)
     suspect = states.state_of(ORDERS)
-    backoffs.end(permit, None)
+    backoffs.finish(permit, None)
 
     assert (suspect, states.state_of(ORDERS)) == (State.SUSPECT, State.PRIMARY)

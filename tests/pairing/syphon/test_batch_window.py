@@ -38,7 +38,7 @@ def go_well(batches, times):
     for _ in range(times):
         batch = batches.begin(deliveries())
         batch.moved = batch.deliveries
-        batches.end(batch)
+        batches.finish(batch)
 
 
 async def test_the_first_batch_is_moved_before_another_is_taken():
@@ -70,7 +70,7 @@ async def test_trouble_slowness_and_a_gentle_start_end_that(trouble):
     for name, value in {**trouble, "began": began}.items():
         setattr(batch, name, value)
 
-    batches.end(batch)
+    batches.finish(batch)
 
     assert await batches_until_full(batches) == 1
 
@@ -121,7 +121,7 @@ async def test_a_task_that_waits_for_room_goes_on_as_soon_as_there_is_some(nurse
 
     async def end_later():
         await trio.sleep(3.0)
-        batches.end(batch)
+        batches.finish(batch)
 
     nursery.start_soon(end_later)
 
@@ -134,7 +134,7 @@ async def test_a_batch_that_hangs_isnt_waited_for_any_longer():
 
     assert await seconds_until_room(batches) == PATIENCE
     assert batches.limit == 5  # as after any that was slow
-    batches.end(batch)  # too late to count
+    batches.finish(batch)  # too late to count
     assert batches.limit == 5
 
 
@@ -144,7 +144,7 @@ async def test_slow_is_what_takes_more_than_a_sixth_of_a_lock(seconds, limit):
     batch = batches.begin(deliveries())
     await trio.sleep(seconds)
 
-    batches.end(batch)
+    batches.finish(batch)
 
     assert batches.limit == limit
 
@@ -155,7 +155,7 @@ async def test_slow_batches_get_smaller_down_to_one_and_quick_ones_larger_again(
     for seconds in (11.0,) * 5 + (0.0,) * 6:
         batch = batches.begin(deliveries())
         await trio.sleep(seconds)
-        batches.end(batch)
+        batches.finish(batch)
         limits.append(batches.limit)
 
     assert limits == [10, 5, 2, 1, 1, 2, 4, 8, 16, 20, 20]
@@ -188,7 +188,7 @@ async def test_after_any_other_batch_the_next_is_as_usual_again(moved, gently, s
     batch.moved, batch.gently = moved, gently
     await trio.sleep(seconds)
 
-    batches.end(batch)
+    batches.finish(batch)
 
     assert batches.limit == limit
 
@@ -199,7 +199,7 @@ async def test_batches_get_no_larger_than_four_of_them_have_room(at_once, limit)
     for _ in range(4):
         batch = batches.begin(deliveries(body=bytes(MAX_AHEAD // 4 // at_once)))
         batch.moved = batch.deliveries
-        batches.end(batch)
+        batches.finish(batch)
 
     assert batches.limit == limit
 
@@ -217,7 +217,7 @@ async def test_a_window_counts_consecutive_batches_that_moved_nothing():
     for moved in (0, 0, 1, 0):
         batch = batches.begin(deliveries())
         batch.moved += moved
-        batches.end(batch)
+        batches.finish(batch)
         found.append(batches.stuck)
 
     assert found == [0, 1, 2, 0, 1]
@@ -229,7 +229,7 @@ async def test_a_window_is_empty_when_its_last_batch_has_ended(nursery):
 
     async def end_later():
         await trio.sleep(3.0)
-        batches.end(batch)
+        batches.finish(batch)
 
     nursery.start_soon(end_later)
     started = trio.current_time()
