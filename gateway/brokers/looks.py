@@ -71,7 +71,7 @@ class Looks:
         # The nursery doesn't learn of an exception of the block, which it would wrap in a group.
         await self._stack.aclose()
 
-    async def take(
+    async def receive(
         self,
         ask: Callable[[], Awaitable[Sequence[Delivery]]],
         limit: int,

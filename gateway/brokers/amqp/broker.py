@@ -146,9 +146,9 @@ class AmqpBroker:
             kind(access=self._access, options=self._options, rng=self._rng, nursery=self._nursery)
             for kind in (ConnectionPool, ReceivingConnections)
         )
-        self._senders = Senders(take=self._sending.take, options=self._options)
+        self._senders = Senders(take=self._sending.acquire, options=self._options)
         self._dependencies = ReceiverDependencies(
-            take=self._receiving.take,
+            take=self._receiving.acquire,
             options=self._options,
             clock=self._clock,
             rng=self._rng,
@@ -272,7 +272,7 @@ class AmqpBroker:
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AsyncIterator[AmqpReceiver]:
         """As `Broker.open_receiver`. The link is attached on entering."""
-        peer = await within(self._options.connect_timeout, str(entity), self._receiving.take)
+        peer = await within(self._options.connect_timeout, str(entity), self._receiving.acquire)
         kind = DrainingReceiver if peer.dialect.drains else AmqpReceiver
         async with opened(kind(self._dependencies, entity, mode)) as receiver:
             yield receiver
@@ -305,7 +305,7 @@ class AmqpBroker:
 
     async def identity(self) -> Identity:
         """As `Identifies.identity`: known only from RabbitMQ's open frame."""
-        peer = await self._sending.take(trio.current_time())
+        peer = await self._sending.acquire(trio.current_time())
         told = identity_in_open(peer.properties)
         if told is None:
             raise NotSupported("AMQP doesn't tell the identity of the namespace")
@@ -356,7 +356,7 @@ class AmqpBroker:
         return await within(
             self._options.connect_timeout,
             str(entity),
-            lambda: attach_sender(self._sending.take, entity, self._options),
+            lambda: attach_sender(self._sending.acquire, entity, self._options),
         )
 
 

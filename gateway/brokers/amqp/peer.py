@@ -263,7 +263,7 @@ class ConnectionPool:
         self._hosts = Hosts(places=self._access.places, rng=self._rng)
         self._failures = Failures(backoff=_BACKOFF, rng=self._rng)
 
-    async def take(self, since: float = ANY_TIME) -> NamespaceConnection:
+    async def acquire(self, since: float = ANY_TIME) -> NamespaceConnection:
         """
         Return a connection that has room for a few links.
 
@@ -319,7 +319,7 @@ class ConnectionPool:
         peer: NamespaceConnection = await self._nursery.start(self._serve, place, seconds)
         return peer
 
-    def _note_end(self, lived: float, end: AmqpError) -> None:
+    def _record_end(self, lived: float, end: AmqpError) -> None:
         """
         Count a connection that a peer opens and then ends at once as a failure; the first one is
         forgiven.
@@ -358,7 +358,7 @@ class ConnectionPool:
                 await client.wait_ended()
                 self._peers.remove(peer)
                 assert client.end is not None, "it has ended"
-                self._note_end(trio.current_time() - opened, client.end)
+                self._record_end(trio.current_time() - opened, client.end)
             nursery.cancel_scope.cancel()
         if peer is None:
             raise refusal

@@ -258,7 +258,7 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         Raises:
             NotSupported: the namespace isn't a Pairgate.
         """
-        peer = await self._sending.take(trio.current_time())
+        peer = await self._sending.acquire(trio.current_time())
         if not is_pairgate(peer.properties):
             raise NotSupported("Service Bus doesn't tell the identity of the namespace")
         return identity_of(await peer.ask(NODE, identity_request()))
@@ -308,12 +308,12 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
 
     async def check_transactions(self) -> None:
         """As `Transacts.check_transactions`: attaches a link to the coordinator."""
-        await self._links_on(await self._sending.take(trio.current_time())).coordinator()
+        await self._links_on(await self._sending.acquire(trio.current_time())).coordinator()
 
     async def commit(self, work: Sequence[TransactedWork]) -> None:
         """As `Transacts.commit`, as a transaction of the namespace."""
         settlements = transactions.settlements_in(work)
-        peer = transactions.peer_of(settlements) or await self._sending.take(trio.current_time())
+        peer = transactions.peer_of(settlements) or await self._sending.acquire(trio.current_time())
         user = self._access.credentials.user
         await transactions.commit(self._links_on(peer), work, settlements, user, self.meter)
 
@@ -349,6 +349,6 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         return answer.count
 
     async def _manage_node(self, entity: EntityPath, question: ops.Operation, kind: Any) -> Any:
-        peer = await self._sending.take(trio.current_time())
+        peer = await self._sending.acquire(trio.current_time())
         with peer.judged():
             return await manage(peer, self.meter, entity, question, kind)

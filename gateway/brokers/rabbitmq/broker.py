@@ -294,7 +294,7 @@ class RabbitmqBroker:
             spawn=self._spawn,
         )
         self._nursery.start_soon(receiver.tend)
-        with self._own.note(receiver, entity):
+        with self._own.registered(receiver, entity):
             try:
                 yield receiver
             finally:

@@ -136,7 +136,7 @@ class LimitedConnection:
             try:
                 channels = await connection.open_channels(asked)
             except Unavailable as error:
-                self._note_end(connection, used, asked, error)
+                self._record_end(connection, used, asked, error)
                 raise
             self._limit.allowed()
             return channels
@@ -145,7 +145,7 @@ class LimitedConnection:
         most = 0 if connection.holds else min(self._most, connection.max_channels)
         return max(0, most - connection.channels)
 
-    def _note_end(
+    def _record_end(
         self, connection: RabbitmqConnection, used: int, asked: int, error: Unavailable
     ) -> None:
         # Of several requests, the first that failed had the room that there was.

@@ -37,7 +37,7 @@ class OwnReceivers:
     _left: float = attrs.field(default=-math.inf, init=False)
 
     @contextmanager
-    def note(self, receiver: RabbitmqReceiver, entity: EntityPath) -> Iterator[None]:
+    def registered(self, receiver: RabbitmqReceiver, entity: EntityPath) -> Iterator[None]:
         """Note the receiver as open while the block runs."""
         self._open[receiver] = entity.key
         try:

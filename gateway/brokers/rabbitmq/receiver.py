@@ -443,7 +443,7 @@ class RabbitmqReceiver:
             if self._waiting:
                 return
             left, self._buffer = self._buffer, deque()
-            self._deliveries.give_back(self._deliveries.found(each.delivery for each in left))
+            self._deliveries.give_back(self._deliveries.claim_all(each.delivery for each in left))
 
     # --- events from the broker
 
@@ -545,7 +545,7 @@ class RabbitmqReceiver:
             except BrokerError as error:
                 verdicts[index] = error
             else:
-                channel = self._deliveries.note_written(held, settlement)
+                channel = self._deliveries.record_settlement(held, settlement)
                 (returned if isinstance(settlement, Abandon) else completed).append(held)
         self._deliveries.acknowledge(completed)
         self._deliveries.give_back(returned)
@@ -558,10 +558,10 @@ class RabbitmqReceiver:
             self._deliveries.give_back([held])
         else:
             self._deliveries.acknowledge([held])
-        return self._deliveries.note_written(held, settlement)
+        return self._deliveries.record_settlement(held, settlement)
 
     def _take(self, delivery: Delivery) -> Held:
-        held = self._deliveries.take(delivery)
+        held = self._deliveries.claim(delivery)
         if held is None:
             raise lock_lost(delivery)
         return held
@@ -574,7 +574,7 @@ class RabbitmqReceiver:
             raise
 
     async def _deleted(self, taken: list[Delivery]) -> Sequence[Delivery]:
-        held = self._deliveries.found(taken)
+        held = self._deliveries.claim_all(taken)
         self._deliveries.acknowledge(held)
         if held:
             # The messages may be deleted, and these deliveries the only ones.

@@ -152,7 +152,7 @@ class Settings:
         value = self.values.get(name)
         return None if value is None else str(value)
 
-    def said_by(self, *names: str) -> str:
+    def named_by(self, *names: str) -> str:
         """The end of a sentence about these settings: names the policies, if they come from any."""
         return f", by policy {', '.join(self.policies)}" if self.by_policy & {*names} else ""
 
@@ -244,7 +244,7 @@ def _doubts(settings: Settings) -> Iterator[str]:
         yield f"it is a {kind} queue, not quorum"
     limits = [name for name in ("x-max-length", "x-max-length-bytes") if settings.of(name)]
     if limits and settings.of("x-overflow") not in {"reject-publish", "reject-publish-dlx"}:
-        by = settings.said_by("x-overflow", *limits)
+        by = settings.named_by("x-overflow", *limits)
         yield f"it drops its oldest messages when it is full (overflow drop-head{by})"
 
 
@@ -253,12 +253,12 @@ def _doubts_of_backlog(settings: Settings, version: str) -> Iterator[str]:
     if limit is None and _numbers(version) >= _LIMITED_BY_DEFAULT:
         limit = "20 (the broker's default)"
     if limit not in {None, "-1"}:
-        by = settings.said_by("x-delivery-limit")
+        by = settings.named_by("x-delivery-limit")
         yield f"it gives a message up after {limit} failed deliveries{by}"
     if settings.of("x-message-ttl") is not None:
-        yield f"its messages expire{settings.said_by('x-message-ttl')}"
+        yield f"its messages expire{settings.named_by('x-message-ttl')}"
     if settings.of("x-expires") is not None:
-        yield f"it is deleted when idle{settings.said_by('x-expires')}"
+        yield f"it is deleted when idle{settings.named_by('x-expires')}"
 
 
 async def _arguments(channels: Channels, queue: str) -> dict[str, str] | None:

@@ -38,7 +38,7 @@ class UnsettledDeliveries:
     """
     The deliveries of one channel that the broker counts as unsettled, in its order.
 
-    A settlement claims its delivery with `take`, so that no other settlement can. Until the
+    A settlement claims its delivery with `claim`, so that no other settlement can. Until the
     settlement is written, the broker counts the delivery as unsettled.
     """
 
@@ -121,14 +121,14 @@ class UnsettledDeliveries:
         self.meter.carried(Operation.RECEIVE, len(held), sum(each.weight for each in held))
         return [each.delivery for each in held]
 
-    def take(self, delivery: Delivery) -> Held | None:
+    def claim(self, delivery: Delivery) -> Held | None:
         """
         Claim the right to settle a delivery; None if its lock is lost or another settlement has it.
         """
         held = self._held.pop(_key(delivery))
         return None if held is None or held.channel.is_over else held
 
-    def note_written(self, held: Held, settlement: Settlement) -> Channel:
+    def record_settlement(self, held: Held, settlement: Settlement) -> Channel:
         """Note that a settlement was written; the caller flushes the returned channel."""
         self._written[_key(held.delivery)] = held.channel, settlement
         return held.channel
@@ -138,9 +138,9 @@ class UnsettledDeliveries:
         channel, written = self._written.get(_key(delivery), (None, None))
         return channel if written == settlement else None
 
-    def found(self, deliveries: Iterable[Delivery]) -> list[Held]:
+    def claim_all(self, deliveries: Iterable[Delivery]) -> list[Held]:
         """Claim those of the deliveries that can still be claimed."""
-        taken = [self.take(each) for each in deliveries]
+        taken = [self.claim(each) for each in deliveries]
         return [each for each in taken if each is not None]
 
     def ended(self, now: float) -> list[Held]:

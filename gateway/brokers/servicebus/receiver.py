@@ -138,7 +138,7 @@ class RestReceiver:
 
     async def _look(self, limit: int, waits: float) -> Sequence[Delivery]:
         most = min(limit, self._most, MAX_LIMIT)
-        return await self.looks.take(partial(self._ask, most, waits), most, waits=waits)
+        return await self.looks.receive(partial(self._ask, most, waits), most, waits=waits)
 
     async def _ask(self, limit: int, waits: float) -> Sequence[Delivery]:
         is_pairgate = await self._peer.is_pairgate(self._entity)

@@ -136,7 +136,7 @@ async def test_with_an_expired_token_nothing_is_sent_in_a_transaction_or_asked_f
     schedule = NodeRequest(operation="schedule")
     async with opened(provider) as tokens, broker_at(peer, tokens) as broker:
         await broker.send(ORDERS, ONE)
-        connection = await broker._sending.take(trio.current_time())
+        connection = await broker._sending.acquire(trio.current_time())
         links = TransactionLinks(connection, LinkOptions())
 
         async def use_all() -> None:

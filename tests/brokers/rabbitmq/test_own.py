@@ -88,7 +88,7 @@ async def test_a_count_is_repeated_if_a_receiver_is_closed_meanwhile(rabbits: No
         assert isinstance(receiver, RabbitmqReceiver)
         await namespace.send(ORDERS, numbered(*range(4)))
         await receiver.receive(1)
-        with own.note(receiver, ORDERS):
+        with own.registered(receiver, ORDERS):
             async with frozen(rabbits.process("primary")), trio.open_nursery() as nursery:
                 nursery.start_soon(count)
                 await trio.testing.wait_all_tasks_blocked()  # a frozen broker can't answer

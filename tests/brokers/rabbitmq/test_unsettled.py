@@ -83,7 +83,7 @@ class Bench:
             self.held.append(held)
 
     def take(self, *tags: int) -> list[Held]:
-        return self.deliveries.found([self.held[tag - 1].delivery for tag in tags])
+        return self.deliveries.claim_all([self.held[tag - 1].delivery for tag in tags])
 
 
 @pytest.fixture
