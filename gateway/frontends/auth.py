@@ -90,7 +90,7 @@ class Authorizer:
         self._on_refused = on_refused
         self.issuers = issuers
         if issuers is not None:
-            issuers.tell(self._forget)
+            issuers.subscribe(self._forget)
         self._policies: dict[str, AccessPolicy] = {}
         self._kept: dict[str, TokenClaim] = {}  # claims of tokens with a valid signature
         # Of claims with an identity: those among them that are used.
@@ -157,14 +157,14 @@ class Authorizer:
         """The claim of a client without credentials; None: no policy is for these."""
         return _ANONYMOUS if self.takes_anonymous else None
 
-    def tell(self, changed: Callable[[], None]) -> None:
+    def subscribe(self, changed: Callable[[], None]) -> None:
         """
         Call `changed` whenever the policies change: a link that was allowed may be forbidden
         afterwards.
         """
         self._told.add(changed)
 
-    def tell_no_more(self, changed: Callable[[], None]) -> None:
+    def unsubscribe(self, changed: Callable[[], None]) -> None:
         self._told.discard(changed)
 
     async def prepare(self, token: str | None) -> None:
@@ -201,7 +201,7 @@ class Authorizer:
             claim = self._kept.get(token) or self._read(token)
             self._holder(claim)
         except NotAuthorized as error:
-            self.note_refused(error)
+            self.report_refused(error)
             raise
         if token not in self._kept:
             if len(self._kept) >= MAX_KEPT:
@@ -248,12 +248,12 @@ class Authorizer:
         try:
             self._holder(claim)
         except NotAuthorized as error:
-            self.note_refused(error)
+            self.report_refused(error)
             raise
         record_authorized(name)
         return claim
 
-    def note_refused(self, error: NotAuthorized) -> None:
+    def report_refused(self, error: NotAuthorized) -> None:
         """Call `on_refused` for a client that gets this error."""
         if not isinstance(error, Refused):  # raised by the codec
             error = Refused(str(error), Refusal.MALFORMED)
@@ -289,7 +289,7 @@ class Authorizer:
         """
         Check that the claim allows the access now, however long ago it was authenticated.
 
-        A caller that has no other claim to try passes the error to `note_refused`, or calls
+        A caller that has no other claim to try passes the error to `report_refused`, or calls
         `require`.
 
         Raises:
@@ -327,7 +327,7 @@ class Authorizer:
         try:
             self.check(claim, access)
         except NotAuthorized as error:
-            self.note_refused(error)
+            self.report_refused(error)
             raise
 
     def require_any(self, claim: TokenClaim) -> None:
@@ -335,7 +335,7 @@ class Authorizer:
         try:
             self.check_any(claim)
         except NotAuthorized as error:
-            self.note_refused(error)
+            self.report_refused(error)
             raise
 
     def _holder(self, claim: TokenClaim) -> Sequence[AccessPolicy]:

@@ -106,7 +106,7 @@ class Provider:
                     self._take(await self.read())
                     failures = 0
                 except ProviderFailed as error:
-                    self._note_failure(str(error))
+                    self._record_failure(str(error))
                     failures += 1
                 finally:
                     self._is_reading = False
@@ -133,7 +133,7 @@ class Provider:
         if now != before:
             self.on_changed()
 
-    def _note_failure(self, reason: str) -> None:
+    def _record_failure(self, reason: str) -> None:
         if self.failure is None:  # the first of an outage
             kept = 0 if self.keys is None else len(self.keys.keys)
             self.observer.report(
@@ -178,7 +178,7 @@ class Issuers:
             options=options,
             read=self.make_reader(options),
             observer=self.observer,
-            on_changed=self._tell,
+            on_changed=self._notify,
         )
         if before is not None and before.options.source == options.source:
             provider.keys = before.keys
@@ -202,11 +202,11 @@ class Issuers:
                 return where, audience
         return None
 
-    def tell(self, changed: Callable[[], None]) -> None:
+    def subscribe(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever keys were removed: tokens may not be valid any more."""
         self._told.add(changed)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for changed in self._told:
             changed()
 

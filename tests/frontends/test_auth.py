@@ -184,9 +184,9 @@ def test_a_subscriber_is_told_of_new_policies() -> None:
     checker, told = authorizer(SENDER), []
     note = partial(told.append, 1)
 
-    checker.tell(note)
+    checker.subscribe(note)
     checker.replace([SENDER])
-    checker.tell_no_more(note)
+    checker.unsubscribe(note)
     checker.replace([SENDER])
 
     assert told == [1]

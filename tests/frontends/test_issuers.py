@@ -124,7 +124,7 @@ async def test_a_key_that_is_gone_takes_the_rights_of_its_tokens_along(
     world: World, autojump_clock: MockClock
 ) -> None:
     authorizer, told = world.authorizer(), list[str]()
-    authorizer.tell(lambda: told.append("changed"))
+    authorizer.subscribe(lambda: told.append("changed"))
     old = world.bearer("Send")
     claim = authorizer.claim(old)
     await trio.sleep(PAUSE)

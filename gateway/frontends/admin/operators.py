@@ -120,7 +120,7 @@ def _claim(authorizer: Authorizer, text: str | None) -> TokenClaim:
     try:
         name, _, key = b64decode(text[len(_BASIC) :], validate=True).decode().partition(":")
     except (binascii.Error, UnicodeError) as error:
-        authorizer.note_refused(Refused("no NAME:KEY in Base64", Refusal.MALFORMED))
+        authorizer.report_refused(Refused("no NAME:KEY in Base64", Refusal.MALFORMED))
         raise InvalidRequest("Authorization: NAME:KEY in Base64 expected") from error
     return authorizer.claim_by_key(name, key)
 

@@ -100,7 +100,7 @@ class LargeBatch:
             await trio.lowlevel.checkpoint()
             self._refusal = error_of(error)
 
-    def take(self) -> tuple[Message, ...] | AmqpError:
+    def next_part(self) -> tuple[Message, ...] | AmqpError:
         """Take the part that is ready, or the refusal of the whole batch."""
         if self._refusal is not None:
             return self._refusal
@@ -109,7 +109,7 @@ class LargeBatch:
         self.is_under_way = True
         return part
 
-    def note(self, error: BrokerError | None) -> None:
+    def record(self, error: BrokerError | None) -> None:
         """Note the outcome of the part that is under way; after an error there is no other part."""
         self.is_under_way, self._error = False, error
         if error is None:

@@ -134,7 +134,7 @@ class CoordinatorLink:
         transaction.
         """
         try:
-            transaction = self._context.transactions.take(control.txn_id, self.id)
+            transaction = self._context.transactions.discharge(control.txn_id, self.id)
         except TransactionTimeout as error:
             undone = ACCEPTED if control.fail else Rejected(error=amqp_error(error))
             self._answer(event, undone)

@@ -267,7 +267,7 @@ class IncomingLink:
 
     def _take_next(self, event: TransferReceived) -> _PendingTransfer | None:
         batch = self._batch
-        read = self._read(event) if batch is None else batch.take()
+        read = self._read(event) if batch is None else batch.next_part()
         if batch is None or batch.is_taken:
             self._leave_waiting()
         if isinstance(read, AmqpError):
@@ -353,7 +353,7 @@ class IncomingLink:
 
     def _note_part(self, batch: LargeBatch, error: BrokerError | None) -> bool:
         """Note the outcome of a part; return True if the batch can be answered."""
-        batch.note(error)
+        batch.record(error)
         if error is not None and self._batch is batch:
             self._leave_waiting()
         return batch.is_finished

@@ -22,7 +22,7 @@ from gateway.domain.message import Abandon, Delivery, Message, ReceiveMode
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.disposition_handler import returns
 from gateway.frontends.amqp.outgoing import OutgoingLink
-from gateway.frontends.amqp.receivers import LeasedReceiver, take_away
+from gateway.frontends.amqp.receivers import LeasedReceiver, complete_all
 from gateway.frontends.amqp.transactions import Enlisted, Transaction
 from gateway.offering import required
 from gateway.wire.amqp.management import operations as ops
@@ -133,7 +133,7 @@ async def _receive_deferred(
         asking.deadline = math.inf  # each settlement has its own deadline
         # later this scope can't be cancelled any more
         await trio.lowlevel.checkpoint_if_cancelled()
-        taken = await take_away(receiver, deliveries, context.options.answer_timeout)
+        taken = await complete_all(receiver, deliveries, context.options.answer_timeout)
         return _handed([attrs.evolve(each, lock_token=None, locked_until=None) for each in taken])
     if link is not None:
         link.unsettled.add_deferred(deliveries)

@@ -33,7 +33,7 @@ from gateway.frontends.amqp.disposition_handler import (
 )
 from gateway.frontends.amqp.receivers import (
     LeasedReceiver,
-    take_away,
+    complete_all,
 )
 from gateway.frontends.amqp.sessions import filters_of, properties_of
 from gateway.frontends.amqp.transactions import Enlisted
@@ -183,7 +183,7 @@ class OutgoingLink:
             return
         if not event.settled and (event.state is None or isinstance(event.state, OtherState)):
             return  # not an outcome yet (part 3, 3.4.1)
-        delivery = self.unsettled.take(event.delivery)
+        delivery = self.unsettled.pop(event.delivery)
         if delivery is not None:
             self._outcomes.settle(event, delivery)
             self._interrupt_if_returning()
@@ -251,7 +251,7 @@ class OutgoingLink:
     def _settled_in_transaction(
         self, id_: DeliveryId, delivery: Delivery, confirmation: Outcome | None
     ) -> None:
-        self.unsettled.take(id_)
+        self.unsettled.pop(id_)
         # The delivery's lease may have outlived this link.
         if isinstance(self.receiver, LeasedReceiver):
             self.receiver.forget(delivery)
@@ -263,7 +263,7 @@ class OutgoingLink:
         Note that a management request has settled a delivery of this link, or a deferred message.
         """
         self.unsettled.drop_deferred(lock_token)
-        id_ = self.unsettled.take_by_token(lock_token)
+        id_ = self.unsettled.pop_by_token(lock_token)
         if id_ is not None:
             self._context.engine.settle(id_, confirmation_of(outcome_of(settlement)))
             self._changed.wake()
@@ -319,7 +319,7 @@ class OutgoingLink:
         """
         await trio.lowlevel.checkpoint()
         if is_backlog(self.entity):
-            left = [(delivery, Abandon()) for delivery in self.unsettled.take_all()]
+            left = [(delivery, Abandon()) for delivery in self.unsettled.pop_all()]
             if left:
                 await settle_all(receiver, left, self._answer_timeout)
 
@@ -391,7 +391,7 @@ class OutgoingLink:
         if not isinstance(self.receiver, LeasedReceiver):
             return math.inf  # the locks of these deliveries are the session's
         now = trio.current_time()
-        lost, first = self.unsettled.take_lost(self.receiver.end_of, now)
+        lost, first = self.unsettled.pop_expired(self.receiver.end_of, now)
         for id_ in lost:
             self._context.engine.settle(id_, RELEASED)
         return now if lost else first
@@ -433,7 +433,7 @@ class OutgoingLink:
         self._context.pending.add()
         try:
             if self._settled:
-                sure = await take_away(receiver, sure, self._answer_timeout)
+                sure = await complete_all(receiver, sure, self._answer_timeout)
             for delivery in sure:
                 self._send(receiver, delivery, ready[delivery.lock_token])
         finally:

@@ -98,7 +98,7 @@ class Leased(AbstractAsyncContextManager[LeasedReceiver]):
         """As any context manager."""
 
 
-async def take_away(
+async def complete_all(
     receiver: Receiver, deliveries: Sequence[Delivery], seconds: float
 ) -> Sequence[Delivery]:
     """

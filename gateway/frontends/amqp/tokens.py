@@ -104,7 +104,7 @@ class ConnectionTokens:
 
     def note_refused(self, error: NotAuthorized) -> None:
         """Report an error that the client gets, when none of its tokens suffices."""
-        self._authorizer.note_refused(error)
+        self._authorizer.report_refused(error)
 
     def check_any(self) -> None:
         """

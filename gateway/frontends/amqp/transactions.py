@@ -262,7 +262,7 @@ class Transactions:
         transaction.work.clear()
         return error
 
-    def take(self, txn_id: bytes, link: LinkId) -> Transaction:
+    def discharge(self, txn_id: bytes, link: LinkId) -> Transaction:
         """
         End a transaction that was declared on that link; the caller commits it or not, and
         releases it.

@@ -31,7 +31,7 @@ class Unsettled:
         self._sent[id_] = delivery.handle
         self._ids[delivery.lock_token] = id_
 
-    def take(self, id_: DeliveryId) -> Delivery | None:
+    def pop(self, id_: DeliveryId) -> Delivery | None:
         """Remove and return the delivery; the caller settles it."""
         delivery = self._sent.pop(id_, None)
         if delivery is not None and delivery.lock_token is not None:
@@ -42,16 +42,16 @@ class Unsettled:
         """A delivery that was sent and isn't settled; the client may still settle it."""
         return self._sent.get(id_)
 
-    def take_by_token(self, lock_token: str) -> DeliveryId | None:
+    def pop_by_token(self, lock_token: str) -> DeliveryId | None:
         """
         Remove the sent delivery with that lock token and return its id; the caller settles it.
         """
         id_ = self._ids.get(lock_token)
         if id_ is not None:
-            self.take(id_)
+            self.pop(id_)
         return id_
 
-    def take_lost(
+    def pop_expired(
         self, end_of: Callable[[Delivery], float], now: float
     ) -> tuple[Sequence[DeliveryId], float]:
         """
@@ -61,10 +61,10 @@ class Unsettled:
         ends = {id_: end_of(delivery) for id_, delivery in self._sent.items()}
         lost = [id_ for id_, end in ends.items() if end <= now]
         for id_ in lost:
-            self.take(id_)
+            self.pop(id_)
         return lost, min((end for end in ends.values() if end > now), default=inf)
 
-    def take_all(self) -> Sequence[Delivery]:
+    def pop_all(self) -> Sequence[Delivery]:
         """Remove and return all deliveries; the caller settles them."""
         taken = [*self._sent.values(), *self._deferred.values()]
         self._sent.clear()

@@ -63,12 +63,12 @@ class ConnectionWatch:
         self._context.connection.on_tick = self._tick
         self._context.tokens.on_added = self._note_token
         self._context.on_opened = self.note_change
-        self._authorizer.tell(self._note_policies)
+        self._authorizer.subscribe(self._note_policies)
         self._drain.add(self)
         self.note_change()
 
     def end(self) -> None:
-        self._authorizer.tell_no_more(self._note_policies)
+        self._authorizer.unsubscribe(self._note_policies)
         self._drain.discard(self)
         if self._closing is not None:
             self._closing.cancel()

@@ -38,7 +38,7 @@ def enlisted(token: str) -> Enlisted:
 
 def rolled_back(transactions: Transactions) -> Transaction:
     ended = transactions.declare(LINK)
-    transactions.release(transactions.take(ended.id, LINK))
+    transactions.release(transactions.discharge(ended.id, LINK))
     return ended
 
 
