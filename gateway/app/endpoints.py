@@ -295,7 +295,7 @@ def loss_reporter(runtime: Runtime, protocol: str, refusals: Refusals) -> OnEnd:
                 runtime.observer.connections.refused[protocol] += 1
             elif isinstance(each, UntrustedCertificate):
                 name = "" if each.certificate is None else each.certificate.subject
-                refusals.note(protocol, host_of(peer), name, Refusal(each.why))
+                refusals.record(protocol, host_of(peer), name, Refusal(each.why))
         runtime.observer.report(lost(peer, error))
 
     return report

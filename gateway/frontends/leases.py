@@ -406,7 +406,7 @@ class Leases:
         lease = self._leases.get(lock_token.lower())
         if lease is not None:
             self._end(lock_token, lease)
-            lease.shared.note_whether_unused()
+            lease.shared.check_unused()
 
     async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
         """
@@ -592,7 +592,7 @@ class Leases:
         shared.retired = True
         if self._receivers.get(shared.entity.key) is shared:
             del self._receivers[shared.entity.key]
-        shared.note_whether_unused()
+        shared.check_unused()
 
     def _begin(
         self,

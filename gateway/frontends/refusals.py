@@ -39,9 +39,9 @@ class Refusals:
         return partial(self._note, protocol)
 
     def _note(self, protocol: str, name: str, why: Refusal) -> None:
-        self.note(protocol, current_visit().host, name, why)
+        self.record(protocol, current_visit().host, name, why)
 
-    def note(self, protocol: str, peer: str, name: str, why: Refusal) -> None:
+    def record(self, protocol: str, peer: str, name: str, why: Refusal) -> None:
         """Count and report a refusal of the client at that address."""
         self.counts[protocol, why.value] += 1
         event = CredentialsRefused(

@@ -79,9 +79,9 @@ class SharedReceiver:
     def __exit__(self, *_: object) -> None:
         self.users -= 1
         self.last_used = trio.current_time()
-        self.note_whether_unused()
+        self.check_unused()
 
-    def note_whether_unused(self) -> None:
+    def check_unused(self) -> None:
         if self.retired and not self.users and not self.leases:
             self.unused.set()
 

@@ -597,7 +597,7 @@ async def test_unfinished_messages_count_whatever_the_connection_and_one_may_be_
             unfinished[number] += len(await stream.receive_some(1000))
             most = max(most, sum(unfinished))
         unfinished[number] = 0
-        pending.note_unfinished(0)
+        pending.record_unfinished(0)
 
     async with trio.open_nursery() as nursery:
         for number in range(30):
@@ -614,8 +614,8 @@ async def test_a_connection_that_ends_leaves_its_place_to_another_unfinished_mes
     load = Clients(ClientOptions(max_bytes=10)).load("one")
     load.connect()
     first, second = (Pending(10, 1000, load_now=lambda: load) for _ in range(2))
-    first.note_unfinished(10)
-    second.note_unfinished(10)
+    first.record_unfinished(10)
+    second.record_unfinished(10)
     await first.wait_for_room()
 
     with trio.move_on_after(1) as waits:

@@ -106,7 +106,7 @@ class Client:
     def _end(self, link: LinkId) -> None:
         gone = self._context.links.pop(link, None)
         if gone is not None:
-            gone.end()
+            gone.stop()
         self._on_change()
 
     def _attach(self, attached: LinkAttached) -> None:

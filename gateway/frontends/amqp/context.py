@@ -55,7 +55,7 @@ class Link(Protocol):
         """The permission that the link needs; None if it needs none."""
         ...
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Process no more events for the link, which is void."""
         ...
 
@@ -135,7 +135,7 @@ class Context:
                 refusal = error
             else:
                 return
-        self.tokens.note_refused(refusal)
+        self.tokens.report_refused(refusal)
         raise refusal
 
     def refuse(self, link: LinkId, error: AmqpError) -> None:
@@ -148,7 +148,7 @@ class Context:
         gone = self.links.pop(link, None)
         self.engine.detach(link, error)
         if gone is not None:
-            gone.end()
+            gone.stop()
 
 
 def amqp_error(error: BrokerError) -> AmqpError:

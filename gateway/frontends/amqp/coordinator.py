@@ -100,7 +100,7 @@ class CoordinatorLink:
             case Discharge():
                 self._discharge(event, control)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """
         End the link: its open transactions are rolled back. A commit that has begun continues.
         """
@@ -199,7 +199,7 @@ class CoordinatorLink:
 
     def _done(self, event: TransferReceived) -> None:
         self._under_way -= 1
-        self._context.pending.end(len(event.payload))
+        self._context.pending.finish(len(event.payload))
 
     async def _end_connection(self, error: BrokerError) -> None:
         self._context.closed = True

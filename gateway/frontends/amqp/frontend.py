@@ -109,9 +109,9 @@ class AmqpFrontend:
             watch = ConnectionWatch(context, self.authorizer, self.drain)
             watch.begin()
             try:
-                await connection.run(Client(context, watch.note_change).handle)
+                await connection.run(Client(context, watch.record_change).handle)
             finally:
-                watch.end()
+                watch.stop()
 
     @property
     def _mechanisms(self) -> tuple[str, ...]:

@@ -143,7 +143,7 @@ class IncomingLink:
         self._waiting.append(event)
         self._work_on()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """
         End the link. Transfers that were received are still sent: the client may have settled them.
         """
@@ -389,11 +389,11 @@ class IncomingLink:
                 self._done(batch.event)
         self._batch = None
         while self._waiting:
-            self._context.pending.end(len(self._waiting.popleft().payload))
+            self._context.pending.finish(len(self._waiting.popleft().payload))
 
     def _done(self, event: TransferReceived) -> None:
         self._in_work -= 1
-        self._context.pending.end(len(event.payload))
+        self._context.pending.finish(len(event.payload))
 
     def _top_up(self) -> None:
         """

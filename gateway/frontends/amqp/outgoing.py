@@ -268,7 +268,7 @@ class OutgoingLink:
             self._context.engine.settle(id_, confirmation_of(outcome_of(settlement)))
             self._changed.wake()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._ended = True
         self._scope.cancel()
         if self.receiver is not None and not isinstance(self.receiver, LeasedReceiver):
@@ -336,7 +336,7 @@ class OutgoingLink:
             self._context.refuse(self.id, amqp_error(error))
         else:
             self._context.detach(self.id, amqp_error(error))
-        self.end()
+        self.stop()
 
     # ------------------------------------------------------------------ delivering
 

@@ -69,7 +69,7 @@ class Pending:
         self._transfers += 1
         self.add(size)
 
-    def end(self, size: int) -> None:
+    def finish(self, size: int) -> None:
         """Note that a transfer is answered, or never will be."""
         self._transfers -= 1
         if self._load is not None:
@@ -99,7 +99,7 @@ class Pending:
         if self._holder is not None:
             self._holder.release(size)
 
-    def note_unfinished(self, size: int) -> None:
+    def record_unfinished(self, size: int) -> None:
         """Note how many bytes have arrived of messages that aren't whole yet."""
         more = size - self._unfinished
         if not more:
@@ -118,7 +118,7 @@ class Pending:
 
     def forget(self) -> None:
         """Note that the connection has ended, and its transfers with it."""
-        self.note_unfinished(0)
+        self.record_unfinished(0)
         self.release(self._held)
         if self._load is not None and self._transfers:
             self._load.answered(self.bytes, self._transfers)
@@ -195,7 +195,7 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
             return self._next_piece()
         self._end_turn()
         if not self._data:
-            self._pending.note_unfinished(self._unfinished())
+            self._pending.record_unfinished(self._unfinished())
             await self._pending.wait_for_room()
             self._data = await self._inner.receive_some(max_bytes)
         if len(self._data) >= MUCH:

@@ -105,7 +105,7 @@ class ReplyLink:
     def disposition(self, event: DispositionReceived) -> None:
         """Do nothing: replies are sent settled."""
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Do nothing: replies that come later find no link."""
 
 
@@ -151,7 +151,7 @@ class RequestLink:
         self._under_way += 1
         self._context.nursery.start_soon(self._serve, event, joined)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """End the link: requests that only read are cancelled, all others run to their end."""
         self._ended = True
         for scope in self._looking:
@@ -188,7 +188,7 @@ class RequestLink:
         finally:
             self._under_way -= 1
             self._leave(joined)
-            self._context.pending.end(len(event.payload))
+            self._context.pending.finish(len(event.payload))
             self._top_up()
 
     async def _serve_much(self, event: TransferReceived, since: float, joined: _Joined) -> None:

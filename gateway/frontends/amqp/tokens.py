@@ -68,7 +68,7 @@ class ConnectionTokens:
         if segments is None:
             text = f"the token's resource {claim.resource!r} isn't a URI"
             error = Refused(text, Refusal.MALFORMED, claim.key_name)
-            self.note_refused(error)
+            self.report_refused(error)
             raise error
         audience = "/".join(segments)
         if self._count >= self._most and claim.key_name not in self._claims.get(audience, {}):
@@ -102,7 +102,7 @@ class ConnectionTokens:
                 return
         raise refusal
 
-    def note_refused(self, error: NotAuthorized) -> None:
+    def report_refused(self, error: NotAuthorized) -> None:
         """Report an error that the client gets, when none of its tokens suffices."""
         self._authorizer.report_refused(error)
 
@@ -114,7 +114,7 @@ class ConnectionTokens:
             NotAuthorized: the connection has no such token.
         """
         if (refusal := self._lack()) is not None:
-            self.note_refused(refusal)
+            self.report_refused(refusal)
             raise refusal
 
     @property

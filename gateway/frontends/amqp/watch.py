@@ -59,21 +59,21 @@ class ConnectionWatch:
     _closing: trio.CancelScope | None = attrs.field(default=None, init=False)
 
     def begin(self) -> None:
-        """Watch until `end`."""
+        """Watch until `stop`."""
         self._context.connection.on_tick = self._tick
-        self._context.tokens.on_added = self._note_token
-        self._context.on_opened = self.note_change
-        self._authorizer.subscribe(self._note_policies)
+        self._context.tokens.on_added = self._record_token
+        self._context.on_opened = self.record_change
+        self._authorizer.subscribe(self._record_policies)
         self._drain.add(self)
-        self.note_change()
+        self.record_change()
 
-    def end(self) -> None:
-        self._authorizer.unsubscribe(self._note_policies)
+    def stop(self) -> None:
+        self._authorizer.unsubscribe(self._record_policies)
         self._drain.discard(self)
         if self._closing is not None:
             self._closing.cancel()
 
-    def note_change(self) -> None:
+    def record_change(self) -> None:
         """
         Note that the connection has begun or is open, or that a link was attached, is open or has
         ended.
@@ -89,12 +89,12 @@ class ConnectionWatch:
         """Note that the gateway drains."""
         self._close_soon("The gateway is being shut down.", answers_all=True)
 
-    def _note_token(self) -> None:
+    def _record_token(self) -> None:
         """Note that a token was added: from now on the client may send large messages."""
         self._context.engine.allow_partial(self._context.options.max_partial)
         self._set_next_look()
 
-    def _note_policies(self) -> None:
+    def _record_policies(self) -> None:
         """Note that the access policies have changed."""
         self._look_at = -math.inf
         self._context.connection.tick_by(self._look_at)
