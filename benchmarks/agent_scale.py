@@ -217,7 +217,7 @@ class Run:
             autoscaler=Autoscaler(options=options, rule=options.make_rule()),
             options=agent,
             parallel=PARALLEL,
-            look=self._watch.look,
+            look=self._watch.poll,
             start=self.start,
             load=lambda: None,
             observer=self,

@@ -261,7 +261,7 @@ def measure_looks(queues: int, busy: int, minutes: float, *, one_by_one: bool) -
         )
         before = store.meter.usage().total
         for _ in range(round(60.0 * minutes / LOOK)):
-            await watch.look()
+            await watch.poll()
             await trio.sleep(LOOK)
         return (store.meter.usage().total - before) * DAY / 60.0 / minutes
 

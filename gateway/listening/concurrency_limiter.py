@@ -52,7 +52,7 @@ class ConcurrencyLimiter:
         self.locked -= 1
         self.bytes -= size
         if was_full:
-            self._note()
+            self._record()
 
     def try_acquire(self) -> bool:
         """Acquire a place for a handler without waiting; return True if a place was free."""
@@ -93,8 +93,8 @@ class ConcurrencyLimiter:
         self._waiting[queue].remove(granted)
         if not self._waiting[queue]:
             del self._waiting[queue]
-            self._note()
+            self._record()
 
-    def _note(self) -> None:
+    def _record(self) -> None:
         if not self._is_full:
             self._changes.notify()

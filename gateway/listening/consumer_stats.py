@@ -32,7 +32,7 @@ class ConsumerStats:
         """Count one request, and the messages that it sent or received."""
         self.operations.count(operation, trio.current_time(), messages=messages)
 
-    def note_handled(self, error: Exception | None, seconds: float) -> None:
+    def record_handled(self, error: Exception | None, seconds: float) -> None:
         """Count a call of the handler."""
         name = "" if error is None else type(error).__name__
         if name not in self._handled and len(self._handled) > MOST_ERRORS:

@@ -112,14 +112,14 @@ class Job(Generic[T]):
     measure: Callable[[Message], int]
     on_missing: Callable[[EntityPath], None]
 
-    def tell_error(self, queue: EntityPath, error: Exception) -> None:
+    def report_error(self, queue: EntityPath, error: Exception) -> None:
         for subscriber in self.subscribers:
             subscriber.on_error(queue, error)
 
-    def note_failure(self, queue: EntityPath, error: BrokerError) -> None:
+    def report_failure(self, queue: EntityPath, error: BrokerError) -> None:
         """Report a failure that is retried."""
         self.observer.report(ListenerFailed(queue=queue, reason=text_of(error)))
-        self.tell_error(queue, error)
+        self.report_error(queue, error)
         if isinstance(error, EntityNotFound):
             self.on_missing(queue)
 

@@ -136,11 +136,11 @@ class QueueConsumer(Generic[T]):
                         await self._work_with(receiver)
                         scope.deadline = trio.current_time() + limit
                 if scope.cancelled_caught:
-                    self._note_failure(
+                    self._record_failure(
                         Unavailable(f"no receiver could be opened or closed within {limit} s")
                     )
             except BrokerError as error:
-                self._note_failure(error)
+                self._record_failure(error)
             finally:
                 self._session = self._takers = self._handlers = None
 
@@ -193,9 +193,9 @@ class QueueConsumer(Generic[T]):
                     idle_count, is_fresh, seen = 0, False, self.subscription.notifications
                 try:
                     with self._counted_as_active():
-                        deliveries = await self._look(session, limit)
+                        deliveries = await self._poll(session, limit)
                 except BrokerError as error:
-                    self._note_failure(error)
+                    self._record_failure(error)
                     if self._give_up_receiver():
                         return
                     await self._rest()
@@ -220,12 +220,12 @@ class QueueConsumer(Generic[T]):
         is_trial = await self.endpoint.wait_for_turn()
         return 1 if is_trial else self.job.options.batch
 
-    async def _look(self, session: QueueSession[T], limit: int) -> list[Delivery]:
+    async def _poll(self, session: QueueSession[T], limit: int) -> list[Delivery]:
         """Receive once. If the namespace pushes, wait; for ever in the last task."""
         if session.polls is not None or self._total == 1:
-            return await session.take(limit)
+            return await session.receive(limit)
         with trio.move_on_after(self.job.options.idle_max):
-            return await session.take(limit)
+            return await session.receive(limit)
         return []
 
     async def _is_to_end(
@@ -329,14 +329,14 @@ class QueueConsumer(Generic[T]):
 
     # Failures
 
-    def _note_failure(self, error: BrokerError) -> None:
+    def _record_failure(self, error: BrokerError) -> None:
         """Count a failure; tasks that fail together share one backoff."""
         now = trio.current_time()
         if now >= self._paused_until:
             self._failures += 1
             seconds = self.job.options.receive_retry.delay(self._failures, self.job.rng)
             self._paused_until = now + max(seconds, _pause_wanted(error))
-        self.job.note_failure(self.queue, error)
+        self.job.report_failure(self.queue, error)
 
     def _give_up_receiver(self) -> bool:
         """

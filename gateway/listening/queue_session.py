@@ -60,7 +60,7 @@ class QueueSession(Generic[T]):
         takes_back = offered(self.receiver, TakesBack)
         return takes_back is not None and takes_back.takes_back_uncounted
 
-    async def take(self, limit: int) -> list[Delivery]:
+    async def receive(self, limit: int) -> list[Delivery]:
         """
         Wait for messages; if the namespace must be polled, receive once.
 
@@ -123,25 +123,25 @@ class QueueSession(Generic[T]):
                 return left
         return self.job.options.lock_duration
 
-    def note_done(self, item: Item[T], seconds: float) -> None:
+    def record_done(self, item: Item[T], seconds: float) -> None:
         self.stats.completed += 1
         self._tune(late=False, work=seconds)
         for subscriber in self.job.subscribers:
             subscriber.on_item(item)
 
-    def note_late(self, delivery: Delivery, seconds: float) -> None:
+    def record_late(self, delivery: Delivery, seconds: float) -> None:
         """Report work that was done too late or cut off: its message is delivered again."""
         self.stats.too_late += 1
         self._tune(late=True, work=seconds)
         message_id = str(delivery.message.message_id)
         self.job.observer.report(SettledTooLate(queue=self.queue, message_id=message_id))
-        self.job.tell_error(
+        self.job.report_error(
             self.queue,
             LockLost(f"the lock of message {message_id} expired before its handler ended"),
         )
 
     def _tune(self, *, late: bool, work: float) -> None:
-        advice = self.tuning.note(late=late, work=work)
+        advice = self.tuning.record(late=late, work=work)
         if advice is not None:
             self.stats.advice = advice
             event = LockTooShort(

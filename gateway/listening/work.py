@@ -110,7 +110,7 @@ class Work(Generic[T]):
         try:
             item = self._parse()
         except Exception as error:  # foreign code: a user's format may raise anything
-            session.job.tell_error(session.queue, error)
+            session.job.report_error(session.queue, error)
             return poison.dead_letter(poison.MALFORMED, error, attempts)
         while True:
             outcome = await self._take_turn(item)
@@ -164,7 +164,7 @@ class Work(Generic[T]):
             settlement = _checked(await self.session.job.handle(item))
         except* Exception as group:  # foreign code: any exception of it concerns this message only
             failure = _alone(group)
-        self.session.stats.note_handled(failure, trio.current_time() - self._began)
+        self.session.stats.record_handled(failure, trio.current_time() - self._began)
         if not isinstance(failure, EndpointDown):
             self.session.endpoint.answer(self)
         return settlement if failure is None else failure
@@ -190,7 +190,7 @@ class Work(Generic[T]):
                 reason=text_of(error),
             )
         )
-        session.job.tell_error(session.queue, error)
+        session.job.report_error(session.queue, error)
         if most is not None and attempts >= most:
             return poison.dead_letter(poison.TOO_MANY_ATTEMPTS, error, attempts)
         self._if_released = Abandon()
@@ -239,19 +239,19 @@ class Work(Generic[T]):
     def _has_ended(self, settlement: Settlement, verdict: BrokerError | None) -> bool:
         """Note the result; return True if it is final."""
         if verdict is None:
-            self._note_settled(settlement)
+            self._record_settled(settlement)
             return True
         if isinstance(verdict, LockLost):
-            self._note_late()
+            self._record_late()
             return True
         self._in_doubt = self._in_doubt or verdict.outcome is Outcome.UNKNOWN
-        self.session.job.note_failure(self.session.queue, verdict)
+        self.session.job.report_failure(self.session.queue, verdict)
         return isinstance(verdict, NotSupported)
 
-    def _note_settled(self, settlement: Settlement) -> None:
+    def _record_settled(self, settlement: Settlement) -> None:
         session, delivery = self.session, self.delivery
         if self._item is not None and self._began is not None:
-            session.note_done(self._item, trio.current_time() - self._began)
+            session.record_done(self._item, trio.current_time() - self._began)
         if isinstance(settlement, Abandon):
             # The message can be received again, and nothing else announces it.
             session.subscription.notify()
@@ -268,7 +268,7 @@ class Work(Generic[T]):
     async def _end_early(self) -> None:
         """End the work, because the drain doesn't wait for it or its lock is about to expire."""
         if self._if_released is None:
-            self._note_late()
+            self._record_late()
         if self._is_lost:
             return
         # The lock may still hold: an abandon saves the wait for its end.
@@ -280,10 +280,10 @@ class Work(Generic[T]):
                 return  # the message's lock then expires
             self.session.subscription.notify()
 
-    def _note_late(self) -> None:
+    def _record_late(self) -> None:
         """Report that the lock ended too early, unless the message may be settled."""
         if self._began is not None and not self._in_doubt:
-            self.session.note_late(self.delivery, trio.current_time() - self._began)
+            self.session.record_late(self.delivery, trio.current_time() - self._began)
 
     def _parse(self) -> Item[T]:
         job, delivery = self.session.job, self.delivery

@@ -122,6 +122,6 @@ async def agent_and_redrive_ask(gateway: GatewayProcess, certs: Path, tmp_path: 
     reader = ScaleReader(keys=keys, choice=choice)
     wish = RedriveOptions(selection=Selection(), admin=choice)
 
-    assert (await reader.look([EntityPath("orders")])).depth == 0
+    assert (await reader.poll([EntityPath("orders")])).depth == 0
     with pytest.raises(Failure, match=f"the gateway at localhost:{gateway.ports[1]}"):
         await redrive(laptop, Runtime(), wish, begin=lambda _: None, moved=lambda _: None)

@@ -180,7 +180,7 @@ def _make_pool(
         autoscaler=Autoscaler(options=autoscaling, rule=rule, max_load=config.agent.max_load),
         options=config.agent,
         parallel=listener.parallel or config.listener.options.parallel,
-        look=watch.look,
+        look=watch.poll,
         start=start,
         load=ProcessorLoad(),
         observer=runtime.observer,
@@ -260,5 +260,5 @@ async def _announce(
             pool.announce()
         else:
             if watch.is_told != subscription.is_connected:
-                watch.tell(is_told=subscription.is_connected)
-            pool.tell(is_told=subscription.is_connected)
+                watch.set_announced(is_told=subscription.is_connected)
+            pool.set_announced(is_told=subscription.is_connected)

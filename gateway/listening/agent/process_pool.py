@@ -156,7 +156,7 @@ class ProcessPool:
             task_status.started()
             with self._scope:
                 while True:
-                    await self._look()
+                    await self._poll()
                     await self._match(nursery)
                     await self._rest()
             for worker in self._present:
@@ -182,7 +182,7 @@ class ProcessPool:
         self._is_announced = True
         self._sleep.deadline = self._next_look()
 
-    def tell(self, *, is_told: bool) -> None:
+    def set_announced(self, *, is_told: bool) -> None:
         """Note whether all new messages are announced from now on."""
         self.is_told = is_told
         self._is_idle = False  # messages may have come meanwhile
@@ -192,7 +192,7 @@ class ProcessPool:
     def _present(self) -> list[PoolWorker]:
         return [worker for worker in self._workers if not worker.is_leaving]
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Measure the load and decide the number of processes."""
         announced, self._is_announced = self._is_announced, False
         self._looked_at = trio.current_time()
@@ -201,7 +201,7 @@ class ProcessPool:
         except BrokerError as error:
             self._work = UNKNOWN
             self._is_announced |= announced
-            self._note_lost_look(error)
+            self._record_lost_poll(error)
             return
         if self._lost_looks:
             self._lost_looks = 0
@@ -223,7 +223,7 @@ class ProcessPool:
                 )
             )
 
-    def _note_lost_look(self, error: BrokerError) -> None:
+    def _record_lost_poll(self, error: BrokerError) -> None:
         """Leave the processes as they are; report the first of consecutive failures."""
         self._lost_looks += 1
         self._retry_at = trio.current_time() + RETRY.delay(self._lost_looks, self.rng)
@@ -273,11 +273,11 @@ class ProcessPool:
                 process = await self.start()
             except OSError as error:
                 self._crashes.count_failed_start(trio.current_time())
-                self._note_end(None, f"the process couldn't be started: {error.strerror}")
+                self._record_end(None, f"the process couldn't be started: {error.strerror}")
                 return
         if scope.cancelled_caught:
             self._crashes.count_failed_start(trio.current_time())
-            self._note_end(None, f"the process couldn't be started within {START_SECONDS:g} s")
+            self._record_end(None, f"the process couldn't be started within {START_SECONDS:g} s")
             return
         worker = PoolWorker(process=process, began=trio.current_time())
         self._workers.append(worker)
@@ -294,10 +294,10 @@ class ProcessPool:
             return
         self._crashes.count_end(worker.began, trio.current_time())
         reason = f"exit code {code}" if code >= 0 else f"signal {-code}"
-        self._note_end(worker.process.pid, reason)
+        self._record_end(worker.process.pid, reason)
         self._sleep.deadline = self._next_look()
 
-    def _note_end(self, pid: int | None, reason: str) -> None:
+    def _record_end(self, pid: int | None, reason: str) -> None:
         crashes = self._crashes.row
         seconds = self.options.restart.delay(crashes, self.rng)
         self._crashes.not_before = trio.current_time() + seconds

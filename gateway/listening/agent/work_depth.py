@@ -42,7 +42,7 @@ class ScaleReader:
     _endpoint: AdminEndpoint | None = attrs.field(default=None, init=False)
     _found: trio.Event = attrs.field(factory=trio.Event, init=False)
 
-    async def look(self, queues: Sequence[EntityPath]) -> ListenerLoad:
+    async def poll(self, queues: Sequence[EntityPath]) -> ListenerLoad:
         """
         The load of all these queues together.
 
@@ -142,13 +142,13 @@ class WorkWatch:
         self._figures.pop(queue.key, None)
         self._announced.add(queue.key)
 
-    def tell(self, *, is_told: bool) -> None:
+    def set_announced(self, *, is_told: bool) -> None:
         """Note whether all new messages are announced from now on."""
         self.is_told = is_told
         for queue in self.queues:
             self.announce(queue)  # messages may have come meanwhile
 
-    async def look(self) -> ListenerLoad:
+    async def poll(self) -> ListenerLoad:
         """
         The load of all queues together.
 

@@ -122,7 +122,7 @@ async def listen(
                     hears_all_senders=target.home == loaded.config.home.name
                     and hears_all_senders(loaded.config, wanted.triggers),
                 ),
-                on_missing=wait_for_it if wanted.waits_for_queue else missing.note,
+                on_missing=wait_for_it if wanted.waits_for_queue else missing.record,
             )
         except InvalidRequest as error:
             raise Failure(str(error), ExitCode.WRONG) from error
@@ -195,7 +195,7 @@ class ListenerShutdown:
         done = sum(each.completed + each.failed + each.poisoned for each in states)
         return Workload(unit="messages", done=done, left=sum(each.locked for each in states))
 
-    def part(self) -> None:
+    def drain_alone(self) -> None:
         """Drain, as the agent has ended, unless it has asked for that before."""
         if not self.is_asked:
             self.ask("the agent has ended")
@@ -226,7 +226,7 @@ async def _run(
             for store in stores:
                 nursery.start_soon(watch_store, store, ending.fail)
             if reporter is not None:
-                nursery.start_soon(reporter.run, ending.part)
+                nursery.start_soon(reporter.run, ending.drain_alone)
             for service in services:
                 await nursery.start(service.run)
             async with trio.open_nursery() as listening:
@@ -244,7 +244,7 @@ class Missing:
     queue: EntityPath | None = attrs.field(default=None, init=False)
     found: trio.Event = attrs.field(factory=trio.Event, init=False)
 
-    def note(self, queue: EntityPath) -> None:
+    def record(self, queue: EntityPath) -> None:
         """Note that this queue is missing. Each retry finds it missing again."""
         self.queue = self.queue or queue
         self.found.set()

@@ -39,7 +39,7 @@ class LockTuning:
         """Record that a message arrived with a lock of that many seconds."""
         self.lock = max(self.lock, lock)
 
-    def note(self, *, late: bool, work: float) -> LockAdvice | None:
+    def record(self, *, late: bool, work: float) -> LockAdvice | None:
         """Record a settlement after `work` seconds; return a recommendation, if there is one."""
         if len(self._late) == SAMPLES:
             self._late_ones -= self._late[0]

@@ -411,7 +411,7 @@ async def test_an_announcement_brings_back_the_first_one_at_once(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     await harness.open()
-    harness.pool.tell(is_told=True)
+    harness.pool.set_announced(is_told=True)
     await trio.sleep(10 * IDLE + 1)
     looks = len(harness.looks)
     harness.pool.announce()
@@ -426,7 +426,7 @@ async def test_announcements_to_listeners_that_run_are_no_storm_of_looks(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     await harness.open(min_processes=1)
-    harness.pool.tell(is_told=True)
+    harness.pool.set_announced(is_told=True)
     await trio.sleep(IDLE)
     before = len(harness.looks)
     for _ in range(6000):
@@ -440,7 +440,7 @@ async def test_one_that_ends_is_replaced_as_soon_while_nothing_waits(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     await harness.open(min_processes=1)
-    harness.pool.tell(is_told=True)
+    harness.pool.set_announced(is_told=True)
     await trio.sleep(STEADY_SECONDS + INTERVAL)
     harness.processes[0].end(KILLED)
     await trio.sleep(1.5)
@@ -461,11 +461,11 @@ async def test_messages_that_came_while_the_stream_was_broken_are_looked_for(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     await harness.open()
-    harness.pool.tell(is_told=True)
+    harness.pool.set_announced(is_told=True)
     await trio.sleep(INTERVAL + 1)
-    harness.pool.tell(is_told=False)
+    harness.pool.set_announced(is_told=False)
     harness.depth = 1
-    harness.pool.tell(is_told=True)
+    harness.pool.set_announced(is_told=True)
     await trio.sleep(INTERVAL)
 
     assert len(harness.running) == 1

@@ -87,7 +87,7 @@ async def test_the_work_of_several_queues_is_all_they_have_and_the_oldest_of_it(
     await broker.send(URGENT, [Message(body=b"1")])
     await broker.send(BULK, [Message(body=b"2"), Message(body=b"3")])
 
-    work = await reader_of(config_for(port)).look([URGENT, BULK])
+    work = await reader_of(config_for(port)).poll([URGENT, BULK])
 
     assert work == ListenerLoad(depth=3, oldest_age=30.0)
 
@@ -96,25 +96,25 @@ async def test_a_queue_that_gives_nothing_has_no_work(broker: MemoryBroker, port
     await broker.send(URGENT, [Message(body=b"1")])
     await broker.update_queue(URGENT, QueueProperties(status=EntityStatus.RECEIVE_DISABLED))
 
-    work = await reader_of(config_for(port)).look([URGENT])
+    work = await reader_of(config_for(port)).poll([URGENT])
 
     assert work == ListenerLoad(depth=0, oldest_age=0.0)
 
 
 async def test_a_wrong_key_is_an_error_and_not_an_empty_queue(port: int) -> None:
     with pytest.raises(NotAuthorized):
-        await reader_of(config_for(port, key="another, also long")).look([URGENT])
+        await reader_of(config_for(port, key="another, also long")).poll([URGENT])
 
 
 async def test_if_no_queue_is_there_it_is_an_error(port: int) -> None:
     with pytest.raises(BrokerError):
-        await reader_of(config_for(port)).look([EntityPath("nowhere"), EntityPath("no")])
+        await reader_of(config_for(port)).poll([EntityPath("nowhere"), EntityPath("no")])
 
 
 async def test_a_missing_queue_among_others_is_empty(broker: MemoryBroker, port: int) -> None:
     await broker.send(BULK, [Message()])
 
-    work = await reader_of(config_for(port)).look([BULK, EntityPath("nowhere")])
+    work = await reader_of(config_for(port)).poll([BULK, EntityPath("nowhere")])
 
     assert work == ListenerLoad(depth=1, oldest_age=30.0)
 
@@ -127,7 +127,7 @@ async def test_a_thousand_queues_are_asked_about_at_once(broker: MemoryBroker, p
     before = broker.meter.usage().total
 
     with trio.fail_after(60):
-        work = await reader_of(config_for(port)).look(queues)
+        work = await reader_of(config_for(port)).poll(queues)
 
     assert work == ListenerLoad(depth=3, oldest_age=30.0)
     assert broker.meter.usage().total - before < 40  # lists, and a look at the one with messages
@@ -144,7 +144,7 @@ async def test_a_gateway_that_knows_single_queues_only_is_asked_about_each(
 
     monkeypatch.setattr(AdminFrontend, "_scale_all", unknown)
 
-    work = await reader_of(config_for(port)).look([URGENT, BULK])
+    work = await reader_of(config_for(port)).poll([URGENT, BULK])
 
     assert work == ListenerLoad(depth=1, oldest_age=30.0)
 
@@ -179,10 +179,10 @@ async def test_only_queues_with_messages_are_asked_about_at_each_look(
 ) -> None:
     told = Told(depths={"urgent": 2})
     watch = watch_of(told)
-    watch.tell(is_told=True)
+    watch.set_announced(is_told=True)
     works = []
     for _ in range(13):
-        works.append(await watch.look())
+        works.append(await watch.poll())
         await trio.sleep(5.0)
 
     assert told.asked[0] == ["urgent", "bulk"]
@@ -196,13 +196,13 @@ async def test_an_announced_queue_is_asked_about_at_the_next_look(
 ) -> None:
     told = Told()
     watch = watch_of(told)
-    watch.tell(is_told=True)
-    await watch.look()
-    await watch.look()
+    watch.set_announced(is_told=True)
+    await watch.poll()
+    await watch.poll()
     told.depths["bulk"] = 7
     watch.announce(BULK)
 
-    assert await watch.look() == ListenerLoad(depth=7, oldest_age=0.0)
+    assert await watch.poll() == ListenerLoad(depth=7, oldest_age=0.0)
     assert told.asked == [["urgent", "bulk"], ["bulk"]]
 
 
@@ -211,10 +211,10 @@ async def test_a_queue_with_messages_counts_though_further_ones_are_announced_at
 ) -> None:
     told = Told(depths={"urgent": 90, "bulk": 3})
     watch = watch_of(told)
-    watch.tell(is_told=True)
+    watch.set_announced(is_told=True)
     told.meanwhile = lambda: watch.announce(URGENT)
 
-    works = [await watch.look() for _ in range(3)]
+    works = [await watch.poll() for _ in range(3)]
 
     assert works == [ListenerLoad(depth=93, oldest_age=0.0)] * 3
 
@@ -225,14 +225,14 @@ async def test_a_queue_that_is_announced_during_a_question_is_asked_about_again(
 ) -> None:
     told = Told()
     watch = watch_of(told)
-    watch.tell(is_told=True)
+    watch.set_announced(is_told=True)
     told.meanwhile = (
-        partial(watch.tell, is_told=True) if told_again else lambda: watch.announce(BULK)
+        partial(watch.set_announced, is_told=True) if told_again else lambda: watch.announce(BULK)
     )
-    await watch.look()
+    await watch.poll()
     told.meanwhile = lambda: None
-    await watch.look()
-    await watch.look()
+    await watch.poll()
+    await watch.poll()
 
     assert told.asked == [["urgent", "bulk"], ["urgent", "bulk"] if told_again else ["bulk"]]
 
@@ -242,8 +242,8 @@ async def test_while_nothing_is_announced_all_queues_are_asked_about(
 ) -> None:
     told = Told()
     watch = watch_of(told)
-    await watch.look()
-    await watch.look()
+    await watch.poll()
+    await watch.poll()
 
     assert told.asked == [["urgent", "bulk"]] * 2
 
@@ -255,10 +255,10 @@ async def test_a_gateway_that_is_away_is_an_error_and_found_again(
     reader = reader_of(config_for(closed.socket.getsockname()[1]))
     await closed.aclose()
     with pytest.raises(Unavailable):
-        await reader.look([URGENT])
+        await reader.poll([URGENT])
 
     reader.keys.config = config_for(port)
-    await reader.look([URGENT])
+    await reader.poll([URGENT])
     with trio.fail_after(30):
         assert (await reader.endpoint()).place.port == port
 

@@ -119,19 +119,19 @@ def test_weights_that_make_no_sense_are_refused(text):
 def test_settlements_in_time_recommend_nothing():
     tuning = LockTuning(lock=30.0)
 
-    assert {tuning.note(late=False, work=1.0) for _ in range(1000)} == {None}
+    assert {tuning.record(late=False, work=1.0) for _ in range(1000)} == {None}
 
 
 def test_one_late_settlement_of_many_recommends_nothing():
     tuning = LockTuning(lock=30.0)
 
-    assert {tuning.note(late=n % 25 == 24, work=1.0) for n in range(1000)} == {None}
+    assert {tuning.record(late=n % 25 == 24, work=1.0) for n in range(1000)} == {None}
 
 
 @pytest.mark.parametrize(("late", "recommends"), [(1, False), (2, True)])
 def test_one_of_twenty_may_come_too_late(late, recommends):
     tuning = LockTuning(lock=30.0)
-    advice = [tuning.note(late=n < late, work=1.0) for n in range(ENOUGH)]
+    advice = [tuning.record(late=n < late, work=1.0) for n in range(ENOUGH)]
 
     assert any(advice) is recommends
 
@@ -140,7 +140,7 @@ def test_only_the_last_hundred_settlements_count():
     tuning = LockTuning(lock=30.0)
     shares = []
     for n in range(131):
-        tuning.note(late=n == 30, work=1.0)
+        tuning.record(late=n == 30, work=1.0)
         shares.append(tuning.late_share)
 
     assert shares[30] == 1 / 31
@@ -150,8 +150,8 @@ def test_only_the_last_hundred_settlements_count():
 def test_a_recommendation_begins_the_count_anew():
     tuning = LockTuning(lock=30.0)
     for _ in range(ENOUGH):
-        tuning.note(late=True, work=100.0)
-    again = [tuning.note(late=True, work=1.0) for _ in range(ENOUGH)]
+        tuning.record(late=True, work=100.0)
+    again = [tuning.record(late=True, work=1.0) for _ in range(ENOUGH)]
 
     assert tuning.late_share == 0.0
     assert again[:-1] == [None] * (ENOUGH - 1)
@@ -161,7 +161,7 @@ def test_a_recommendation_begins_the_count_anew():
 
 def test_the_longest_lock_is_a_week():
     tuning = LockTuning(lock=400_000.0)
-    advice = [tuning.note(late=True, work=1.0) for _ in range(ENOUGH)]
+    advice = [tuning.record(late=True, work=1.0) for _ in range(ENOUGH)]
 
     assert advice[-1].lock == 604_800.0
 
@@ -173,14 +173,14 @@ def test_without_a_lock_nothing_is_tuned():
 
 def test_a_lock_of_less_than_a_second_is_lengthened_too():
     tuning = LockTuning(lock=0.5)
-    advice = [tuning.note(late=True, work=0.1) for _ in range(ENOUGH)]
+    advice = [tuning.record(late=True, work=0.1) for _ in range(ENOUGH)]
 
     assert advice[-1].lock == 1.0
 
 
 def test_a_share_of_late_settlements_recommends_a_longer_lock():
     tuning = LockTuning(lock=30.0)
-    advice = [tuning.note(late=n % 10 == 0, work=40.0) for n in range(ENOUGH)]
+    advice = [tuning.record(late=n % 10 == 0, work=40.0) for n in range(ENOUGH)]
 
     assert advice[:-1] == [None] * (ENOUGH - 1)
     assert advice[-1].lock == 80.0
@@ -192,7 +192,7 @@ def test_the_recommended_lock_is_longer_than_the_longest_lock_that_was_seen():
     tuning = LockTuning(lock=30.0)
     tuning.observe(300.0)
     tuning.observe(10.0)
-    advice = [tuning.note(late=True, work=1.0) for _ in range(ENOUGH)]
+    advice = [tuning.record(late=True, work=1.0) for _ in range(ENOUGH)]
 
     assert advice[-1].lock == 600.0
 
@@ -202,7 +202,7 @@ def test_a_lock_is_only_lengthened_and_never_past_a_week(history):
     tuning = LockTuning(lock=30.0)
     locks = [30.0]
     for late, work in history:
-        tuning.note(late=late, work=work)
+        tuning.record(late=late, work=work)
         locks.append(tuning.lock)
 
     assert locks == sorted(locks)
