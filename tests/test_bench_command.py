@@ -77,7 +77,7 @@ def test_a_malformed_name_is_refused(pair: Path, name: str) -> None:
 def test_a_percentile_is_at_most_three_percent_too_high() -> None:
     latencies = Latencies()
     for number in range(1, 1001):
-        latencies.note(number / 1000)
+        latencies.record(number / 1000)
 
     figures = latencies.figures()
 
@@ -100,6 +100,6 @@ def test_a_percentile_is_at_most_three_percent_too_high() -> None:
 def test_the_exit_code_says_whether_to_try_again(sent: int, errors: list[Any], code: int) -> None:
     figures = RunFigures(sent=sent)
     for error in errors:
-        figures.note_error(error)
+        figures.record_error(error)
 
     assert code_of(figures) == code

@@ -120,9 +120,9 @@ class CertificateWatch:
         task_status.started()
         while self._watched:
             await trio.sleep(LOOK_EVERY)
-            self.look()
+            self.check()
 
-    def look(self, *, is_final: bool = False) -> None:
+    def check(self, *, is_final: bool = False) -> None:
         """
         Check the files now. `is_final`: no other program writes them any more, so that unusable
         files are reported at the first check.

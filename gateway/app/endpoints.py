@@ -58,13 +58,13 @@ class OpenEndpoint:
 class Given(Protocol):
     """Listening sockets from another process, as `gateway.app.given.GivenSockets`."""
 
-    def take(self, bind: str) -> BoundSockets | None: ...
+    def acquire(self, bind: str) -> BoundSockets | None: ...
 
 
 class NothingGiven:
     """The `Given` of a process that binds all ports itself."""
 
-    def take(self, bind: str) -> BoundSockets | None:
+    def acquire(self, bind: str) -> BoundSockets | None:
         return None
 
 
@@ -89,7 +89,7 @@ async def open_endpoints(
     budget = make_budget(config)
     for number, endpoint in config.endpoints_of(SERVE).items():
         makings = make_makings(config, number, parts, runtime, budget)
-        sockets = given.take(moved(endpoint.bind, port_offset))
+        sockets = given.acquire(moved(endpoint.bind, port_offset))
         opened = OpenEndpoint(
             number=number,
             protocol=endpoint.protocol,
@@ -130,7 +130,7 @@ async def open_cluster_port(
         max_connections_per_peer=options.max_connections,
         first_timeout=HANDSHAKE_SECONDS,
     )
-    sockets = (given or NothingGiven()).take(bind)
+    sockets = (given or NothingGiven()).acquire(bind)
     on_crash = crash_reporter(runtime)
     if sockets is not None:
         listener = Listener(sockets.sockets, on_crash=on_crash, options=limits)

@@ -29,7 +29,7 @@ class GivenSockets:
     _by_bind: Mapping[str, list[list[int]]] = attrs.field(factory=dict)
     _with_files: bool = True  # True: this process must remove the files of Unix sockets
 
-    def take(self, bind: str) -> BoundSockets | None:
+    def acquire(self, bind: str) -> BoundSockets | None:
         """The sockets of the next endpoint with that address, now the caller's; None: none."""
         left = self._by_bind.get(bind)
         if not left:

@@ -38,7 +38,7 @@ def open_log(
     writer = LineWriter(
         fd,
         lambda lines: log.line_of(LogLinesDropped(lines=lines)),
-        tell=lambda: log.tell_counted(),
+        tell=lambda: log.flush_counted(),
     )
     log = LogObserver(
         writer.write,

@@ -75,7 +75,7 @@ class Trimmer:
 
     _ends: Changes = attrs.field(factory=Changes, init=False)
 
-    def note_end(self) -> None:
+    def record_end(self) -> None:
         """Note that a connection has ended."""
         self._ends.notify()
 

@@ -116,7 +116,7 @@ class ProcessAdmin:
     def _apply(self, fresh: Loaded) -> None:
         for basis in self._bases:
             basis.apply(fresh.config)
-        self._certificates.look(is_final=True)
+        self._certificates.check(is_final=True)
 
     def _make(self, basis: Basis, *, secure: bool) -> Server:
         steering = self.steering

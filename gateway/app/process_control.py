@@ -56,7 +56,7 @@ class ProcessControl:
         self._report(order, operator, changed=begins)
         if begins:
             reason = f": {order.reason}" if order.reason else ""
-            self.end(f"by {operator.name}{reason}")
+            self.drain(f"by {operator.name}{reason}")
         answer = ProcessAnswer(
             action=order.action.value, changed=begins, before=before, after=self.state()
         )
@@ -65,7 +65,7 @@ class ProcessControl:
             answer = attrs.evolve(answer, report=self._drained())
         return answer
 
-    def end(self, reason: str) -> None:
+    def drain(self, reason: str) -> None:
         """Begin to drain; called again, cut off the unfinished work."""
         if self._before is None:
             self._before, self._began = self.work(), trio.current_time()

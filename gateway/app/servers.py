@@ -59,7 +59,7 @@ class LongPolls:
                 self._waiting.discard(scope)
         return Response(status=204, headers=Headers((PAIRGATE,)), close=True)
 
-    def end(self) -> None:
+    def cancel_all(self) -> None:
         for scope in self._waiting:
             scope.cancel()
 
@@ -271,7 +271,9 @@ def make_rest(
         cancels_when_gone=is_long_poll,
         max_head=max_head,
     )
-    return Server(serve_connection=server.serve_connection, drains=(server.drain.set, polls.end))
+    return Server(
+        serve_connection=server.serve_connection, drains=(server.drain.set, polls.cancel_all)
+    )
 
 
 def _make_admin(makings: Makings, *, secure: bool) -> Server:

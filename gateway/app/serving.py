@@ -220,7 +220,7 @@ class _Gateway:
             self._reloaded = fresh
             apply_reloaded(config, fresh.config, endpoints, parts, runtime)
             pool.reload(fresh)
-            certificates.look(is_final=True)
+            certificates.check(is_final=True)
 
         process.on_reload(apply)
 
@@ -240,7 +240,7 @@ class _Gateway:
             own,
             ending,
             announce=announce,
-            services=[SignalWatch(process.end, process.reload), *services, *further],
+            services=[SignalWatch(process.drain, process.reload), *services, *further],
             pool=pool,
         )
 
@@ -452,7 +452,7 @@ async def _served(
     finally:
         seconds = round(trio.current_time() - began, 3)
         observer.report(ConnectionClosed(protocol=protocol, peer=peer, seconds=seconds))
-        trimmer.note_end()
+        trimmer.record_end()
 
 
 async def watch_store(store: EmbeddedBroker, fail: Callable[[Failure], None]) -> None:

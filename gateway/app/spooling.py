@@ -60,7 +60,7 @@ class SpoolGauge:
             self._in.note(event.messages, trio.current_time())
         self.observer.report(event)
 
-    def note_moved(self, messages: int) -> None:
+    def record_moved(self, messages: int) -> None:
         self._out.note(messages, trio.current_time())
 
     def rates(self) -> SpoolStatus:
@@ -134,7 +134,7 @@ class SyphonOfSpool:
 
     def report(self, event: Event) -> None:
         if isinstance(event, Syphoned):
-            self._gauge.note_moved(event.messages)
+            self._gauge.record_moved(event.messages)
         self._gauge.observer.report(event)
 
 

@@ -214,7 +214,7 @@ async def _run(
             async with trio.open_nursery() as nursery:
                 for store in parts.opened.stores:
                     nursery.start_soon(watch_store, store, ending.fail)
-                await nursery.start(SignalWatch(steering.end, steering.reload).run)
+                await nursery.start(SignalWatch(steering.drain, steering.reload).run)
                 for service in services:
                     await nursery.start(service.run)
                 ending.readiness.begin()

@@ -59,7 +59,7 @@ _NEEDED_FOR: Final = {
 
 @attrs.define(eq=False, kw_only=True)
 class AbilityWatch:
-    """Collects evidence about one namespace. Only `look` blocks."""
+    """Collects evidence about one namespace. Only `check` blocks."""
 
     clock: WallClock
     abilities: Abilities = attrs.field(factory=Abilities)
@@ -75,7 +75,7 @@ class AbilityWatch:
     _succeeded: float = attrs.field(default=-inf, init=False)  # the last success, of any ability
     _looked: float = attrs.field(default=-inf, init=False)
 
-    def tell(self) -> Mapping[str, AbilityStatus]:
+    def status(self) -> Mapping[str, AbilityStatus]:
         """The present state of the four abilities, by name."""
         at = self.clock()
         first = min(self._receives.values(), default=at)
@@ -163,7 +163,7 @@ class AbilityWatch:
         """Note that an operation of that name (`domain.health.operation_times`) has ended."""
         self.times.note(name, seconds, error)
 
-    async def look(self, broker: Broker, entity: EntityPath | None, seconds: float) -> None:
+    async def check(self, broker: Broker, entity: EntityPath | None, seconds: float) -> None:
         """
         Test the abilities without recent evidence: list queues, and probe `entity`, for `seconds`
         at most. `broker` is the watched broker.

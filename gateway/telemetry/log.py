@@ -105,7 +105,7 @@ _START_OF_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 class LogObserver:
     """
     An `Observer` that writes a line for each event, but for repeated ones (`Repeats`) and those of
-    many entities (`Crowds`). Any thread may call `tell_counted`.
+    many entities (`Crowds`). Any thread may call `flush_counted`.
 
     Events contain neither secrets nor bodies, so lines don't either. Names and error texts come
     from outside; their control characters are escaped, so that they can neither forge a line nor
@@ -142,7 +142,7 @@ class LogObserver:
             if self._is_wanted(event) and (self.level == "debug" or self._is_single(event, now)):
                 self._write(self.line_of(event))
 
-    def tell_counted(self) -> float | None:
+    def flush_counted(self) -> float | None:
         """
         Write the events that were counted, as far as it is time; return the seconds until it is
         time again, or None if nothing is counted.

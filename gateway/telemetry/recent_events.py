@@ -51,7 +51,7 @@ class RecentEvents:
     def __attrs_post_init__(self) -> None:
         self._kept = deque(maxlen=self.most)
 
-    def note(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Keep the event, or count it if it repeats."""
         at = self.clock()
         now = at.timestamp()

@@ -40,11 +40,11 @@ class Connections:
     refused: Counter[str] = attrs.field(factory=Counter)  # surplus ones
 
     def begin(self, protocol: str) -> None:
-        """Count a connection that is served from now on, until `end`."""
+        """Count a connection that is served from now on, until `record_end`."""
         self.open[protocol] += 1
         self.opened[protocol] += 1
 
-    def end(self, protocol: str) -> None:
+    def record_end(self, protocol: str) -> None:
         self.open[protocol] -= 1
 
 
@@ -124,12 +124,12 @@ class GatewayWatch:
         self._counts[type(event)] += 1
         self._count(event)
         self._count_copies(event)
-        self._end_alarms(event)
+        self._clear_alarms(event)
         level = level_of(event)
         if level == "error":
-            self._note_alarm(event)
+            self._record_alarm(event)
         if level != "debug":
-            self.recent.note(event)
+            self.recent.record(event)
         self._inner.report(event)
 
     def _count(self, event: Event) -> None:
@@ -137,9 +137,9 @@ class GatewayWatch:
             case ConnectionOpened(protocol=protocol):
                 self.connections.begin(protocol)
             case ConnectionClosed(protocol=protocol):
-                self.connections.end(protocol)
+                self.connections.record_end(protocol)
             case Syphoned(messages=messages):
-                self._note_move(messages)
+                self._record_move(messages)
             case DeadLettered(reason=reason):
                 self.dead_lettered[label_of(reason)] += 1
             case EntityStateChanged(before=before, after=after, cause=cause):
@@ -234,7 +234,7 @@ class GatewayWatch:
         self._forget_moves()
         return sum(messages for _, messages in self._moves) / RATE_SECONDS
 
-    def _note_move(self, messages: int) -> None:
+    def _record_move(self, messages: int) -> None:
         self.moved += messages
         self.syphon_error = ""
         self.last_moved = now = self._clock()
@@ -249,13 +249,13 @@ class GatewayWatch:
         while self._moves and self._moves[0][0] < horizon:
             self._moves.popleft()
 
-    def _end_alarms(self, event: Event) -> None:
+    def _clear_alarms(self, event: Event) -> None:
         """The event shows that what others told of is over."""
         for name in _ENDS.get(type(event), ()):
             if name in self._alarms:
                 self._alarms[name] = attrs.evolve(self._alarms[name], over=True)
 
-    def _note_alarm(self, event: Event) -> None:
+    def _record_alarm(self, event: Event) -> None:
         name = name_of(type(event))
         self._alarms[name] = Alarm(
             event=name, times=self._counts[type(event)], last=self._clock(), text=_text_of(event)

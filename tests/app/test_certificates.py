@@ -180,7 +180,7 @@ def test_a_reload_reports_unusable_files_at_once(folder: Path) -> None:
     watch = watch_of(folder, seen)
     (folder / "ca.pem").write_text("nothing")
 
-    watch.look(is_final=True)
+    watch.check(is_final=True)
 
     assert {event.setting for event in seen.taken() if isinstance(event, CertificatesRefused)} == {
         "endpoints[0].tls.client_ca",
@@ -203,7 +203,7 @@ def test_an_expiry_is_reported_30_and_7_days_before_and_when_it_has_passed(
     days = []
     for day in range(life + 3):
         seen.now = NOW + day * DAY
-        watch.look()
+        watch.check()
         for event in seen.taken():
             assert isinstance(event, CertificateExpires)
             assert event.setting == "endpoints[0].tls.certificate"
@@ -224,10 +224,10 @@ def test_a_revocation_list_that_is_soon_out_of_date_is_reported(tmp_path: Path) 
     seen = Seen(now=datetime.now(UTC))
     watch = watch_of(tmp_path, seen, crl=f', crl = "{listed}"')
 
-    watch.look()
+    watch.check()
     early = seen.taken()
     seen.now += 5.5 * DAY
-    watch.look()
+    watch.check()
 
     assert early == []
     [event] = seen.taken()

@@ -68,14 +68,14 @@ async def test_each_endpoint_gets_the_socket_with_its_address(sockets: list[sock
     assert given is not None
     assert environ == {"PATH": "/bin"}
     for endpoint, each in zip(config.endpoints, sockets, strict=True):
-        taken = given.take(endpoint.bind)
+        taken = given.acquire(endpoint.bind)
         assert taken is not None
         (listener,) = taken.sockets
         assert listener.socket.fileno() == each.fileno()
         assert not os.get_inheritable(each.fileno())
         each.detach()
         await listener.aclose()
-        assert given.take(endpoint.bind) is None
+        assert given.acquire(endpoint.bind) is None
 
 
 @pytest.mark.parametrize(("pid", "count"), [(1, 2), (None, 0)])
@@ -132,7 +132,7 @@ async def test_endpoints_at_any_port_keep_theirs_by_their_order() -> None:
     numbers = [each.detach() for each in made]
     given = by_bind([("127.0.0.1:0", [number]) for number in numbers])
 
-    found = [given.take("127.0.0.1:0") for _ in range(2)]
+    found = [given.acquire("127.0.0.1:0") for _ in range(2)]
     taken = [each for bound in found if bound is not None for each in bound.sockets]
     given.close()
 
@@ -154,7 +154,7 @@ async def test_the_file_of_a_unix_socket_is_removed_by_a_successor_and_not_if_it
     of_predecessor = by_bind([(bind, [bound.detach()])])
 
     for given, is_left in ((of_systemd, True), (of_predecessor, False)):
-        taken = given.take(bind)
+        taken = given.acquire(bind)
         assert taken is not None
         listener = Listener(taken.sockets, on_crash=lambda _peer, _error: None, file=taken.file)
         assert listener.address == bind
@@ -176,7 +176,7 @@ async def test_the_file_of_a_given_unix_socket_gets_its_mode_and_stays_until_the
     )
 
     for owns, is_left in ((False, True), (True, False)):
-        sockets = given.take(f"unix:{path}")
+        sockets = given.acquire(f"unix:{path}")
         refusals = Refusals(runtime.observer)
         listener = await bind_endpoint(config, 0, runtime, refusals, 0, given=sockets)
         assert (await path.stat()).st_mode & 0o777 == 0o600

@@ -72,7 +72,7 @@ async def test_memory_goes_back_seldom_and_after_the_last_connection_has_ended(
         before = list(trimmed)
         began = trio.current_time()
         for _ in range(160):  # for 64 seconds
-            trimmer.note_end()
+            trimmer.record_end()
             await trio.sleep(0.4)
         await trio.sleep(3600)
         nursery.cancel_scope.cancel()

@@ -145,7 +145,7 @@ async def test_a_second_signal_cuts_a_drain_that_an_operator_began() -> None:
     control = process.control()
     await control.execute(DRAIN, SHIFT)
 
-    control.end("SIGTERM")
+    control.drain("SIGTERM")
 
     assert process.reasons == ["by night-shift: upgrade", "SIGTERM"]
 

@@ -26,6 +26,6 @@ async def test_a_client_that_waits_for_a_message_is_told_that_there_is_none(
             answered, polls, Request(method="POST", target="/orders/messages"), answers
         )
         await trio.sleep(1)
-        polls.end()
+        polls.cancel_all()
 
     assert answers == [204, 201]

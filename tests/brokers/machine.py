@@ -325,7 +325,7 @@ class Machine(RuleBasedStateMachine):
         limit=st.integers(1, 4),
         keep=mostly(True, False),
     )
-    def take(self, name: str, state: str, limit: int, keep: bool) -> None:
+    def acquire(self, name: str, state: str, limit: int, keep: bool) -> None:
         name = self.there(name, state)
         mode = ReceiveMode.PEEK_LOCK if keep else ReceiveMode.RECEIVE_AND_DELETE
         if state == DEAD and name in self.model.places:
@@ -339,10 +339,10 @@ class Machine(RuleBasedStateMachine):
     @rule(name=st.sampled_from((*QUEUES, *SUBSCRIPTIONS)), limit=st.integers(1, 4))
     def take_some(self, name: str, limit: int) -> None:
         """
-        `take` with the usual arguments, so that the most frequent operation is drawn twice as
+        `acquire` with the usual arguments, so that the most frequent operation is drawn twice as
         often.
         """
-        self.take(name, ACTIVE, limit, True)
+        self.acquire(name, ACTIVE, limit, True)
 
     @precondition(lambda self: self.sessions)
     @rule(which=INDEX, limit=st.integers(1, 4), keep=mostly(True, False))
@@ -735,7 +735,7 @@ class EmbeddedMachine(Machine):
         if places:
             name = min(places, key=lambda place: place.max_delivery_count).key
         self.send(name, batch, None)
-        self.take(name, ACTIVE, limit, True)
+        self.acquire(name, ACTIVE, limit, True)
         self.crash()
 
     @rule(name=st.sampled_from((*QUEUES, TOPIC)), batch=BATCHES)

@@ -45,7 +45,7 @@ class Stand:
     watch: AbilityWatch
 
     def states(self) -> dict[str, AbilityState]:
-        told = self.watch.tell().items()
+        told = self.watch.status().items()
         return {name: one.state for name, one in told if one.state is not UNKNOWN}
 
     def breaks(self, operation: Operation, fault: object) -> None:
@@ -100,7 +100,7 @@ async def test_a_call_that_is_given_up_had_no_answer_unless_it_was_soon(
 
     assert soon == {}
     assert stand.states() == {"send": NO, "reach": NO}
-    assert stand.watch.tell()["reach"].error == "no answer from orders within 2 s"
+    assert stand.watch.status()["reach"].error == "no answer from orders within 2 s"
 
 
 async def test_a_receiver_that_waits_for_a_while_is_evidence(
@@ -175,14 +175,14 @@ async def test_a_look_asks_for_what_nothing_has_shown_at_most_once_a_minute(
         asked.append(operation)
 
     stand.faulty.fault = note
-    await stand.watch.look(stand.broker, ORDERS, 3.0)
+    await stand.watch.check(stand.broker, ORDERS, 3.0)
     first, told = list(asked), stand.states()
-    await stand.watch.look(stand.broker, ORDERS, 3.0)
+    await stand.watch.check(stand.broker, ORDERS, 3.0)
     again = len(asked)
     await trio.sleep(50.0)
     await stand.broker.send(ORDERS, [Message()])
     await trio.sleep(15.0)
-    await stand.watch.look(stand.broker, ORDERS, 3.0)
+    await stand.watch.check(stand.broker, ORDERS, 3.0)
 
     assert sorted(each.value for each in first) == ["manage", "probe"]
     assert told == {"send": YES, "manage": YES, "reach": YES}
@@ -196,7 +196,7 @@ async def test_a_look_at_what_hangs_takes_no_longer_than_it_may(
     stand.faulty.fault = lambda *_: Hang()
     began = trio.current_time()
 
-    await stand.watch.look(stand.broker, ORDERS, 3.0)
+    await stand.watch.check(stand.broker, ORDERS, 3.0)
 
     assert trio.current_time() - began == pytest.approx(3.0)
     assert stand.states() == {"send": NO, "manage": NO, "reach": NO}
@@ -224,7 +224,7 @@ async def test_a_look_raises_nothing(stand: Stand, autojump_clock: MockClock) ->
 
     with trio.fail_after(10.0):
         try:
-            await stand.watch.look(stand.broker, ORDERS, 3.0)
+            await stand.watch.check(stand.broker, ORDERS, 3.0)
         except BrokerError:
             pytest.fail("it is only a look")
 
@@ -298,7 +298,7 @@ async def test_a_time_out_names_address_and_entity(stand: Stand, autojump_clock:
     with pytest.raises(NoAnswer, match=r"^east\.example:5672: no answer from orders within 2 s$"):
         await send_in_time(watched(stand.faulty, stand.watch), ORDERS, [Message()], 2.0)
 
-    told = stand.watch.tell()["reach"].error
+    told = stand.watch.status()["reach"].error
     assert told == "east.example:5672: no answer from orders within 2 s"
 
 

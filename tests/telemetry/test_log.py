@@ -170,7 +170,7 @@ def test_an_outage_of_many_entities_has_a_few_lines_with_their_number_and_some_n
     observer.report(failed_over("other", "{} doesn't exist"))
     first = [json.loads(line) for line in lines]
     now[0] = NOON + timedelta(seconds=11)
-    observer.tell_counted()
+    observer.flush_counted()
     [folded] = [json.loads(line) for line in lines[6:]]
 
     assert [each["entity"] for each in first] == ["q0", "q1", "q2", "q3", "q4", "other"]
@@ -208,13 +208,13 @@ def test_with_debug_each_entity_has_its_line() -> None:
 def test_counted_events_are_told_when_it_is_time() -> None:
     now = [NOON]
     observer = LogObserver(lambda _: None, as_json=True, level="info", clock=lambda: now[0])
-    nothing = observer.tell_counted()
+    nothing = observer.flush_counted()
     observer.report(failed_over("orders"))
     now[0] = NOON + timedelta(seconds=4)
-    soon = observer.tell_counted()
+    soon = observer.flush_counted()
     now[0] = NOON + timedelta(seconds=10)
 
-    assert (nothing, soon, observer.tell_counted()) == (None, 6.0, None)
+    assert (nothing, soon, observer.flush_counted()) == (None, 6.0, None)
 
 
 @pytest.mark.parametrize(

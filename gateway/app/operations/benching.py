@@ -61,7 +61,7 @@ class Latencies:
     largest: float = attrs.field(default=0.0, init=False)
     _histogram: Histogram = attrs.field(factory=partial(Histogram, BOUNDS), init=False)
 
-    def note(self, seconds: float) -> None:
+    def record(self, seconds: float) -> None:
         self._histogram.note(seconds)
         self.largest = max(self.largest, seconds)
 
@@ -101,7 +101,7 @@ class RunFigures:
     journeys: Latencies = attrs.field(factory=Latencies)  # from the begin of a send to its receipt
     last_error: str = ""
 
-    def note_error(self, error: BrokerError | None) -> None:
+    def record_error(self, error: BrokerError | None) -> None:
         """Count an error; None: there was no answer in time."""
         self.errors["NoAnswer" if error is None else type(error).__name__] += 1
         self.last_error = f"no answer within {ANSWER_SECONDS:g} s" if error is None else str(error)
@@ -198,13 +198,13 @@ class _BenchRun:
                 with trio.fail_after(ANSWER_SECONDS):
                     await target.broker.send(self.plan.entity, [message])
             except (BrokerError, trio.TooSlowError) as error:
-                self.figures.note_error(error if isinstance(error, BrokerError) else None)
+                self.figures.record_error(error if isinstance(error, BrokerError) else None)
                 await trio.sleep(ERROR_PAUSE)
                 continue
             finally:
                 if not self.plan.receives:
                     del self._began[message_id]
-            self.figures.sends.note(trio.current_time() - began)
+            self.figures.sends.record(trio.current_time() - began)
             self.figures.sent += 1
 
     def _message(self, message_id: str, target: OpenNamespace) -> Message:
@@ -221,7 +221,7 @@ class _BenchRun:
                 async with target.broker.open_receiver(self.plan.entity) as receiver:
                     await self._receive_from(receiver, until)
             except BrokerError as error:
-                self.figures.note_error(error)
+                self.figures.record_error(error)
                 await trio.sleep(ERROR_PAUSE)
                 if trio.current_time() < until:
                     continue
@@ -264,10 +264,10 @@ class _BenchRun:
                 return
             await receiver.settle(delivery, Complete())
         except BrokerError as error:
-            self.figures.note_error(error)
+            self.figures.record_error(error)
             return
-        self.figures.completions.note(trio.current_time() - now)
+        self.figures.completions.record(trio.current_time() - now)
         self.figures.received += 1
         began = self._began.pop(message_id, None)
         if began is not None:
-            self.figures.journeys.note(now - began)
+            self.figures.journeys.record(now - began)

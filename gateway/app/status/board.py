@@ -183,7 +183,7 @@ class StatusBoard:
             opened = self.syphon.namespaces
         async with trio.open_nursery() as nursery:
             for name, broker in opened.items():
-                look = self.runtime.abilities[name].look
+                look = self.runtime.abilities[name].check
                 nursery.start_soon(look, broker, self._some_entity(name), PROBE_SECONDS)
 
     def _some_entity(self, name: str) -> EntityPath | None:
@@ -209,7 +209,7 @@ class StatusBoard:
                 kind=self._kind(name),
                 role=roles.get(name, "only"),
                 usage=meter.usage(),
-                abilities=self.runtime.abilities[name].tell(),
+                abilities=self.runtime.abilities[name].status(),
                 operations=self.runtime.abilities[name].times.read(),
             )
             for name, meter in self.runtime.meters.items()

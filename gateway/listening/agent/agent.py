@@ -108,7 +108,7 @@ async def run_agent(
         async with trio.open_nursery() as operators:
             await operators.start(admin.run)
             async with trio.open_nursery() as nursery:
-                await nursery.start(SignalWatch(steering.end, steering.reload).run)
+                await nursery.start(SignalWatch(steering.drain, steering.reload).run)
                 nursery.start_soon(_follow_triggers, loaded, runtime, reader, pools)
                 async with trio.open_nursery() as working:
                     for pool in pools:

@@ -222,7 +222,7 @@ async def _run(
     """Return when the listener has drained or was cut off."""
     with ending.scope:
         async with trio.open_nursery() as nursery:
-            await nursery.start(SignalWatch(steering.end, steering.reload).run)
+            await nursery.start(SignalWatch(steering.drain, steering.reload).run)
             for store in stores:
                 nursery.start_soon(watch_store, store, ending.fail)
             if reporter is not None:

@@ -129,7 +129,7 @@ async def test_a_successor_gets_the_sockets_and_the_gateway_drains_when_it_is_re
     async with running(path, has_stores=False) as old, AsyncExitStack() as stack:
         new = await old.successor(stack)
         await new.wait_free()
-        bound = new.given.take(BIND)
+        bound = new.given.acquire(BIND)
         assert bound is not None
         (taken,) = bound.sockets
         assert taken.socket.getsockname()[1] == old.listener.port
@@ -193,7 +193,7 @@ async def test_sockets_outlive_a_successor_that_fails_after_the_stores_are_free(
         kept = await old.door.freed()
 
         assert kept is not None
-        bound = kept.take(BIND)
+        bound = kept.acquire(BIND)
         assert bound is not None
         (again,) = bound.sockets
         client = await trio.open_tcp_stream("127.0.0.1", again.socket.getsockname()[1])

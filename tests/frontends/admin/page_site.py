@@ -290,7 +290,7 @@ class Site:
 
         def report() -> None:
             for event in events:
-                self.recent.note(event)
+                self.recent.record(event)
 
         trio.from_thread.run_sync(report, trio_token=self._token)
 

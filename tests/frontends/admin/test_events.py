@@ -121,7 +121,7 @@ async def test_a_stream_is_resumed_after_the_last_event(watch: GatewayWatch) -> 
 async def test_a_reader_that_comes_back_too_late_is_told_how_many_are_missing() -> None:
     recent = RecentEvents(wall_clock, most=3)
     for number in range(10):
-        recent.note(Doubtful(text=str(number)))
+        recent.record(Doubtful(text=str(number)))
 
     assert await read(recent, last=f"{recent.run}-2") == "gap of 5\n7\n8\n9"
     assert await read(recent, last=f"{recent.run}-7") == "7\n8\n9"
@@ -220,7 +220,7 @@ async def test_a_slow_reader_costs_no_memory_and_learns_what_it_missed() -> None
     async with aclosing(answer.parts) as parts:
         await next_of(parts)
         for number in range(100_000):
-            recent.note(Doubtful(text=str(number)))
+            recent.record(Doubtful(text=str(number)))
         found = EventParser().feed(await next_of(parts))
 
     assert list(map(told, found)) == [
