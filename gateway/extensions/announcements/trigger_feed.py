@@ -69,7 +69,7 @@ class TriggerFeed:
                 ) as events:
                     await self._follow(events)
             except BrokerError as error:
-                self._note_loss(error)
+                self._record_loss(error)
             await trio.sleep(RETRY.delay(self._failures, self.rng))
 
     async def _follow(self, events: EventStream) -> None:
@@ -85,7 +85,7 @@ class TriggerFeed:
                 self.triggers.regain(self.channel)
                 self.observer.report(TriggersRegained(gateway=self.channel))
 
-    def _note_loss(self, error: BrokerError) -> None:
+    def _record_loss(self, error: BrokerError) -> None:
         """Report the first of consecutive failures."""
         self._failures += 1
         if self._is_open:

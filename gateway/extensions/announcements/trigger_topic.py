@@ -69,14 +69,14 @@ class TopicAnnouncer:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled; then try once more to send the pending announcements."""
         with self.announcements.subscribe() as stream:
-            stream.note(EVERYTHING, 0)
+            stream.publish(EVERYTHING, 0)
             task_status.started()
             try:
                 while True:
                     await self._announce(stream, await stream.next())
             finally:
                 with trio.move_on_after(LAST_WORDS, shield=True), suppress(BrokerError):
-                    await self._send(stream.take())
+                    await self._send(stream.pop_all())
 
     async def _announce(self, stream: Stream, came: Mapping[EntityPath, int]) -> None:
         """
@@ -87,14 +87,14 @@ class TopicAnnouncer:
             is_sent = await self._send(came)
         except BrokerError as error:
             for queue, size in came.items():
-                stream.note(queue, size)
+                stream.publish(queue, size)
             self._failures += 1
             if self._failures == 1:
                 self.observer.report(TriggersDelayed(topic=self.topic.name, reason=str(error)))
             await trio.sleep(RETRY.delay(self._failures, self.rng))
         except trio.Cancelled:
             for queue, size in came.items():
-                stream.note(queue, size)
+                stream.publish(queue, size)
             raise
         else:
             if is_sent:
@@ -163,7 +163,7 @@ class TopicFeed:
                     await self._subscribe(name)
                     await self._follow(name)
                 except BrokerError as error:
-                    self._note_loss(error)
+                    self._record_loss(error)
                 await trio.sleep(RETRY.delay(self._failures, self.rng))
         finally:
             with trio.move_on_after(LAST_WORDS, shield=True), suppress(BrokerError):
@@ -226,7 +226,7 @@ class TopicFeed:
         else:
             self.triggers.publish(Trigger(account=self.account, queue=queue, size=size))
 
-    def _note_loss(self, error: BrokerError) -> None:
+    def _record_loss(self, error: BrokerError) -> None:
         """Report the first of consecutive failures."""
         since = inf if self._open_since is None else self._open_since
         if trio.current_time() - since >= WORKING_SECONDS:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Cut(WaitInterceptor):
     """
     The drill that cuts the way to a namespace, if there is a drill. The drill ends at its deadline
-    even if nobody calls `end`.
+    even if nobody calls `restore`.
     """
 
     # A wait for messages crosses the way in `wait`, again after each interruption.
@@ -38,13 +38,13 @@ class Cut(WaitInterceptor):
     _waits: dict[trio.CancelScope, EntityPath | None] = attrs.field(factory=dict, init=False)
 
     def begin(self, drill: Drill, deadline: float) -> None:
-        """Cut the way until `end`, or until the deadline."""
+        """Cut the way until `restore`, or until the deadline."""
         self._drill, self._deadline, self._ended = drill, deadline, trio.Event()
         for scope, entity in list(self._waits.items()):
             if self.striking(entity):
                 scope.cancel()
 
-    def end(self) -> None:
+    def restore(self) -> None:
         """Restore the way. Operations that hang or are delayed go on at once."""
         self._drill = None
         self._ended.set()

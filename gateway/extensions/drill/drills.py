@@ -157,7 +157,7 @@ class Drills:
     def _end(self, ended_by: str) -> None:
         drill, self._drill = self._drill, None
         assert drill is not None, "the callers have checked"
-        self.cuts[drill.namespace].end()
+        self.cuts[drill.namespace].restore()
         self._tell_followers(None, 0.0)
         self.observer.report(
             DrillEnded(

@@ -58,7 +58,7 @@ class Drilling(Feature):
         self.drills.followers.append(lambda drill, seconds: send(drill_message(drill, seconds)))
 
     def take(self, message: Mapping[str, Any]) -> None:
-        self.replica.take(message)
+        self.replica.apply(message)
 
 
 def executors(drills: Drills) -> Executors:

@@ -33,12 +33,12 @@ class DrillReplica:
     cuts: Mapping[str, Cut]  # by namespace
     _drill: Drill | None = attrs.field(default=None, init=False)
 
-    def take(self, message: Mapping[str, Any]) -> None:
+    def apply(self, message: Mapping[str, Any]) -> None:
         """Begin or end the drill of the message, if it is about drills."""
         if "drill" not in message:
             return
         if self._drill is not None:
-            self.cuts[self._drill.namespace].end()
+            self.cuts[self._drill.namespace].restore()
             self._drill = None
         if message["drill"] is not None:
             value = json.dumps(message["drill"]).encode()

@@ -73,7 +73,7 @@ class Hedge:
             await self._over.wait()
         return self.delivered
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         """Cancel the second copy."""
         self._scope.cancel()
 

@@ -85,7 +85,7 @@ class Redrive:
 
         async def look(info: EntityInfo) -> None:
             try:
-                await self._look(info, grouping)
+                await self._survey(info, grouping)
             except BrokerError as error:
                 problems[f"{info.path}: {_why(error)}"] = error
 
@@ -164,7 +164,7 @@ class Redrive:
                 found.append(EntityInfo(path=queue))
         return found
 
-    async def _look(self, info: EntityInfo, grouping: Grouping) -> None:
+    async def _survey(self, info: EntityInfo, grouping: Grouping) -> None:
         """Peek where that shows all dead letters; else receive the others and release them."""
         expected = info.dead_lettered
         if expected == 0:
@@ -238,7 +238,7 @@ class _RedriveRun:
     done: Redriven = attrs.field(factory=Redriven)
     identities: set[str] = attrs.field(factory=set)  # of what was moved
 
-    def note_moved(self, letter: Letter) -> None:
+    def record_moved(self, letter: Letter) -> None:
         self.identities.add(letter.identity)
         self.done += Redriven(moved=1)
         self.moved(1)
@@ -246,7 +246,7 @@ class _RedriveRun:
     def leave(self, problem: str) -> None:
         self.done += Redriven(left=1, problems=(problem,))
 
-    def note(self, problem: str, *, is_outage: bool = False) -> None:
+    def record_problem(self, problem: str, *, is_outage: bool = False) -> None:
         self.done += Redriven(problems=(problem,), is_outage=is_outage)
 
 
@@ -267,11 +267,13 @@ class _Moving:
         try:
             await self._move_all()
         except BrokerError as error:
-            self.shared.note(f"{queue}: {_why(error)}", is_outage=error.counts_as_outage)
+            self.shared.record_problem(f"{queue}: {_why(error)}", is_outage=error.counts_as_outage)
         if self._unconfirmed:
             # Another redrive sends them again: a duplicate, not a loss.
             count = len(self._unconfirmed)
-            self.shared.note(f"{queue}: {count} messages are on the backlog and still dead letters")
+            self.shared.record_problem(
+                f"{queue}: {count} messages are on the backlog and still dead letters"
+            )
 
     async def _move_all(self) -> None:
         expected = self.info.dead_lettered
@@ -290,9 +292,9 @@ class _Moving:
                     if self.shared.begun >= self.shared.most:
                         return
                     lock = LockEnds.of(delivery.locked_until, date, taken_at)
-                    await self._take(receiver, delivery, lock.earliest - taken_at, taken_at)
+                    await self._receive(receiver, delivery, lock.earliest - taken_at, taken_at)
 
-    async def _take(
+    async def _receive(
         self, receiver: Receiver, delivery: Delivery, lock: float, taken_at: float
     ) -> None:
         """
@@ -338,7 +340,7 @@ class _Moving:
         # A cancellation between send and completion would leave the message in both places.
         with trio.CancelScope(deadline=trio.current_time() + 2 * ANSWER, shield=True):
             await send_in_time(redrive.source, queue, [message], ANSWER)
-            self.shared.note_moved(letter)
+            self.shared.record_moved(letter)
             self._unconfirmed.add(delivery.sequence_number)
             await self._complete(receiver, delivery)
 

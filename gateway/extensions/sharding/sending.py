@@ -170,7 +170,7 @@ class ShardedSending:
                 turn.release()  # the shard keeps the order from here on
                 found = await send(path, [parts[index].messages for index in indexes])
             verdicts.update(zip(indexes, found, strict=True))
-            self._note(path, found)
+            self._record(path, found)
 
         if len(of_shard) == 1:
             [(shard, indexes)] = of_shard.items()
@@ -185,7 +185,7 @@ class ShardedSending:
                     turn.release()
         return [verdicts[index] for index in range(len(parts))]
 
-    def _note(self, shard: EntityPath, verdicts: Sequence[object]) -> None:
+    def _record(self, shard: EntityPath, verdicts: Sequence[object]) -> None:
         """Let a failed shard back off; end the backoff of a shard that accepted a send."""
         errors = [each for each in verdicts if isinstance(each, BrokerError)]
         if len(errors) < len(verdicts):

@@ -49,7 +49,7 @@ async def open_sharded_session(
     async with tasks_behind() as nursery:
         for number in queue.numbers:
             nursery.start_soon(search.wait_in, number)
-        yield await search.found()
+        yield await search.first_session()
 
 
 async def list_sharded_sessions(
@@ -120,7 +120,7 @@ class _Search:
     _over: trio.Event = attrs.field(factory=trio.Event)
     _scopes: list[trio.CancelScope] = attrs.field(factory=list)
 
-    async def found(self) -> SessionReceiver:
+    async def first_session(self) -> SessionReceiver:
         """
         Return the first session.
 

@@ -42,7 +42,7 @@ class _ExportFailures(logging.Handler):
             self._texts.append(record.getMessage())
             del self._texts[:-1]
 
-    def take(self) -> str | None:
+    def pop(self) -> str | None:
         """The last text since the last call."""
         with self._counted:
             return self._texts.pop() if self._texts else None
@@ -87,7 +87,7 @@ class TraceExport:
         task_status.started()
         while True:
             await trio.sleep(LOOK_EVERY)
-            if (reason := self._failures.take()) is not None:
+            if (reason := self._failures.pop()) is not None:
                 self.observer.report(
                     TracesNotExported(endpoint=self.endpoint, reason=" ".join(reason.split())[:200])
                 )

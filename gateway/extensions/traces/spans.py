@@ -96,7 +96,7 @@ def links_to(messages: Iterable[Message]) -> list[Link]:
     return [Link(context) for context in contexts if context is not None][:MOST_LINKS]
 
 
-def note_failure(span: Span, error: BrokerError) -> None:
+def record_failure(span: Span, error: BrokerError) -> None:
     span.set_status(StatusCode.ERROR, str(error))
     span.set_attribute("error.type", type(error).__name__)
 
@@ -137,13 +137,13 @@ class SpanInterceptor(Interceptor):
         else:
             for verdict in result:
                 if isinstance(verdict, BrokerError):
-                    note_failure(span, verdict)
+                    record_failure(span, verdict)
         span.end()
 
     def error(self, call: Call, error: BaseException) -> None:
         span = self._close(call)
         if isinstance(error, BrokerError):
-            note_failure(span, error)
+            record_failure(span, error)
         elif call.kind in RECEIVES:
             return  # a receive that is cancelled before messages come has no span
         span.end()

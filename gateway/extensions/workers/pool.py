@@ -240,7 +240,7 @@ class WorkerPool:
         try:
             code = await self._attend(worker)
         finally:
-            self._note_end(worker)
+            self._record_end(worker)
         return worker.failure or Failure(f"exit code {code}" if code >= 0 else f"signal {-code}")
 
     async def _attend(self, worker: Worker) -> int:
@@ -300,26 +300,26 @@ class WorkerPool:
             if "failed" in message:
                 worker.failure = Failure(message["failed"], ExitCode(message["code"]))
             if "ready" in message:
-                self._note_ready(worker)
+                self._record_ready(worker)
             if "status" in message:
                 worker.status = parse_status(message["status"].encode(), SECTIONS)
                 worker.answered = max(worker.answered, message["answer"])
                 worker.told.notify()
             if "changes" in message and self._hub is not None:
-                self._hub.take(worker.number, message["changes"])
+                self._hub.apply(worker.number, message["changes"])
             if worker.cache is not None:
-                worker.cache.take(message)
+                worker.cache.apply(message)
             for name, size in message.get("announced", {}).items():
                 self.parts.announcements.publish(EntityPath(name), size)
 
-    def _note_ready(self, worker: Worker) -> None:
+    def _record_ready(self, worker: Worker) -> None:
         worker.is_ready = True
         self.runtime.observer.report(WorkerStarted(worker=worker.number, pid=worker.process.pid))
         self._were_ready.add(worker.number)
         if len(self._were_ready) == self.loaded.config.workers:
             self._ready.set()
 
-    def _note_end(self, worker: Worker) -> None:
+    def _record_end(self, worker: Worker) -> None:
         del self._workers[worker.number]
         if self._hub is not None:
             self._hub.remove(worker.number)

@@ -79,7 +79,7 @@ class StateHub:
         """Stop sending changes to the worker, which has ended."""
         self._readers.pop(number, None)
 
-    def take(self, number: int, rows: list[Any]) -> None:
+    def apply(self, number: int, rows: list[Any]) -> None:
         """Decide on the changes of that worker."""
         for row in rows:
             shared = state_of(row["state"])
@@ -88,7 +88,7 @@ class StateHub:
             if row["base"] < version and author != number:
                 continue  # the other change is on its way to this worker
             if self.states.adopt(shared):
-                self._note(shared.entity, number)
+                self._record(shared.entity, number)
 
     def collect(self, number: int) -> Values | None:
         """The message with the changes that the worker hasn't been told."""
@@ -107,7 +107,7 @@ class StateHub:
 
     def note_state(self, entity: EntityPath) -> None:
         """As `SharesStates.note_state`, for the workers."""
-        self._note(entity, PARENT)
+        self._record(entity, PARENT)
 
     def note_pins(self) -> None:
         """As `SharesStates.note_pins`, for the workers."""
@@ -115,7 +115,7 @@ class StateHub:
             reader.has_pins = False
             reader.wake()
 
-    def _note(self, entity: EntityPath, author: int) -> None:
+    def _record(self, entity: EntityPath, author: int) -> None:
         self._last += 1
         self._versions[entity.key] = (self._last, author)
         for reader in self._readers.values():
@@ -144,7 +144,7 @@ class StateReplica:
         self._versions = Bounded(MOST_VERSIONS, renews=True)
         self.states.share_with(self)
 
-    def take(self, message: Values) -> None:
+    def apply(self, message: Values) -> None:
         """Adopt the changes of others; note the versions of its own."""
         self._versions.update(message.get("accepted", {}))
         for row in message.get("states", ()):
@@ -187,7 +187,7 @@ class CacheSync:
     _told: dict[str, KnownEntity] = attrs.field(factory=dict, init=False)
     _version: int = attrs.field(default=-1, init=False)
 
-    def take(self, message: Values) -> None:
+    def apply(self, message: Values) -> None:
         """Note the entities that the other side knows."""
         for value in message.get("known", ()):
             known = _converter.structure(value, KnownEntity)

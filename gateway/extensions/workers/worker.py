@@ -184,9 +184,9 @@ class Serving:
         for feature in self.features:
             feature.take(message)
         if self.states is not None:
-            self.states.take(message)
+            self.states.apply(message)
         if self.cache is not None:
-            self.cache.take(message)
+            self.cache.apply(message)
 
     async def _endpoints(
         self, stack: AsyncExitStack, config: Config, parts: Parts

@@ -27,7 +27,7 @@ class Stream:
     _waiting: dict[EntityPath, int] = attrs.field(factory=dict, init=False)
     _arrivals: Changes = attrs.field(factory=Changes, init=False)
 
-    def note(self, queue: EntityPath, size: int) -> None:
+    def publish(self, queue: EntityPath, size: int) -> None:
         if self._queues is not None and queue not in self._queues:
             return
         if self._queues is None and (len(self._waiting) >= MOST or EVERYTHING in self._waiting):
@@ -42,9 +42,9 @@ class Stream:
         """
         while not self._waiting:
             await self._arrivals.wait_next()
-        return self.take()
+        return self.pop_all()
 
-    def take(self) -> Mapping[EntityPath, int]:
+    def pop_all(self) -> Mapping[EntityPath, int]:
         """As `next`, but return at once: empty if nothing was announced."""
         came, self._waiting = self._waiting, {}
         return came
@@ -67,7 +67,7 @@ class Announcements:
         """
         queue = queue.whole
         for stream in self._streams:
-            stream.note(queue, size)
+            stream.publish(queue, size)
 
     @contextmanager
     def subscribe(self, queues: Iterable[EntityPath] | None = None) -> Iterator[Stream]:

@@ -160,7 +160,7 @@ async def test_a_message_in_a_topic_wakes_the_listeners_of_its_subscriptions(pla
         notifications = notifier.notifications - before[0], other.notifications - before[1]
 
     assert notifications == (1, 0)
-    assert dict(stream.take()) == {EVENTS: 5}
+    assert dict(stream.pop_all()) == {EVENTS: 5}
 
 
 async def test_messages_of_one_window_are_one_trigger(place, autojump_clock):

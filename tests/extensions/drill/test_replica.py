@@ -32,7 +32,7 @@ async def both() -> tuple[Drills, DrillReplica]:
     replica = DrillReplica({"east": Cut(), "west": Cut()})
 
     def tell(drill: Drill | None, seconds: float) -> None:
-        replica.take(json.loads(json.dumps(drill_message(drill, seconds))))
+        replica.apply(json.loads(json.dumps(drill_message(drill, seconds))))
 
     drills.followers.append(tell)
     return drills, replica
@@ -80,7 +80,7 @@ async def test_a_worker_that_starts_during_a_drill_joins_it_for_the_rest(
     await trio.sleep(20)
     late = DrillReplica({"east": Cut(), "west": Cut()})
 
-    late.take({"worker": 2, **drill_message(drills.drill, drills.left)})
+    late.apply({"worker": 2, **drill_message(drills.drill, drills.left)})
 
     assert drills.left == pytest.approx(10.0)
     with pytest.raises(Unreachable):
@@ -96,7 +96,7 @@ async def test_the_next_drill_replaces_one_whose_end_was_not_told(
     begin(drills)
     first = drills.drill
     assert first is not None
-    replica.take({"reload": "text"})
+    replica.apply({"reload": "text"})
     second = Drill(
         namespace="west",
         targets=first.targets,
@@ -108,7 +108,7 @@ async def test_the_next_drill_replaces_one_whose_end_was_not_told(
         until=first.until + timedelta(seconds=30),
     )
 
-    replica.take(drill_message(second, 30.0))
+    replica.apply(drill_message(second, 30.0))
 
     await replica.cuts["east"].cross(ORDERS)
     with pytest.raises(Unreachable):

@@ -57,7 +57,7 @@ class Gateway:
         self.hub = StateHub(self.parent)
         self.replicas = [StateReplica(each, lambda: None) for each in self.workers]
         for number, replica in enumerate(self.replicas):
-            replica.take(self.hub.add(number + 1, lambda: None))
+            replica.apply(self.hub.add(number + 1, lambda: None))
 
     @property
     def all(self) -> list[EntityStates]:
@@ -77,9 +77,9 @@ class Gateway:
             return
         message = json.loads(way.popleft())
         if upwards:
-            self.hub.take(number + 1, message["changes"])
+            self.hub.apply(number + 1, message["changes"])
         else:
-            self.replicas[number].take(message)
+            self.replicas[number].apply(message)
 
     def settle(self) -> None:
         """Deliver all messages, until no side has another one."""
@@ -219,7 +219,7 @@ async def test_a_later_worker_begins_with_the_states_of_all(autojump_clock):
     gateway.settle()
     gateway.hub.remove(1)
     later = make_states()
-    StateReplica(later, lambda: None).take(gateway.hub.add(1, lambda: None))
+    StateReplica(later, lambda: None).apply(gateway.hub.add(1, lambda: None))
 
     assert later.state_of(ORDERS) is State.PINNED
 
@@ -259,7 +259,7 @@ async def test_a_later_worker_begins_with_the_pins(autojump_clock):
     gateway = Gateway()
     gateway.parent.pins.add([override("*")])
     later = make_states()
-    StateReplica(later, lambda: None).take(gateway.hub.add(3, lambda: None))
+    StateReplica(later, lambda: None).apply(gateway.hub.add(3, lambda: None))
 
     assert later.state_of(ORDERS) is State.PINNED
 
@@ -270,7 +270,7 @@ async def test_states_from_before_a_restart_are_shared(autojump_clock):
         [EntityState(entity=ORDERS, state=State.PINNED, since=START, reason="an operator")]
     )
     later = make_states()
-    StateReplica(later, lambda: None).take(gateway.hub.add(3, lambda: None))
+    StateReplica(later, lambda: None).apply(gateway.hub.add(3, lambda: None))
 
     assert later.state_of(ORDERS) is State.PINNED
     assert later.troubled() == gateway.parent.troubled()
@@ -323,11 +323,11 @@ async def test_entities_that_one_process_knows_are_known_to_the_other(autojump_c
     parent.store(KnownEntity(entity=ORDERS, requires_session=True, max_message_size=1000))
     worker.store(KnownEntity(entity=BILLS))
     for _ in range(2):
-        there.take(json.loads(json.dumps(here.collect() or {})))
-        here.take(json.loads(json.dumps(there.collect() or {})))
+        there.apply(json.loads(json.dumps(here.collect() or {})))
+        here.apply(json.loads(json.dumps(there.collect() or {})))
     known = [cache.all() for cache in (parent, worker)]
     worker.remove(BILLS)
-    here.take(json.loads(json.dumps(there.collect() or {})))
+    here.apply(json.loads(json.dumps(there.collect() or {})))
 
     assert sorted(known[0], key=str) == sorted(known[1], key=str)
     assert parent.of(ORDERS) == KnownEntity(
