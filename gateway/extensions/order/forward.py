@@ -45,7 +45,7 @@ async def forward(peers: OrderPeers, sending: Sending, lease: OrderLease, until:
     for batch in sending.pending:
         error = await _forward(peers, orderer, sending, batch, lease, until)
         result = _result(error)
-        lease.note_forwarded(result)
+        lease.record_forwarded(result)
         if error is None:
             continue
         match result:
@@ -103,7 +103,7 @@ async def _forward(
         error = unsent
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_take_lease, lease, nursery.cancel_scope)
+        nursery.start_soon(_await_lease, lease, nursery.cancel_scope)
         try:
             batch.accepted_by = await peers.forward(
                 orderer,
@@ -120,7 +120,7 @@ async def _forward(
     return error
 
 
-async def _take_lease(lease: OrderLease, forwarding: trio.CancelScope) -> None:
+async def _await_lease(lease: OrderLease, forwarding: trio.CancelScope) -> None:
     """End the wait for the orderer's answer once this gateway has the lease."""
     await trio.sleep(PATIENCE)
     await lease.wait_taken()

@@ -210,7 +210,7 @@ class OrderLease:
         """The address of the gateway that has the lease; empty: it isn't known."""
         return self._orderer
 
-    def note_orderer(self, address: str) -> None:
+    def record_orderer(self, address: str) -> None:
         """The gateway with that address says that it has the lease."""
         if not self.is_valid:
             self._orderer = address
@@ -226,7 +226,7 @@ class OrderLease:
             if in_vain:
                 self._in_vain = MOST_IN_VAIN
 
-    def note_forwarded(self, result: ForwardResult) -> None:
+    def record_forwarded(self, result: ForwardResult) -> None:
         """A send that was forwarded has ended so."""
         self.forwarded[result] += 1
         if result is ForwardResult.ACCEPTED:
@@ -276,13 +276,13 @@ class OrderLease:
         """The lease was renewed, by a request that began at that time."""
         self._valid_until = requested + VALID
 
-    def note_failure(self, error: BrokerError) -> None:
+    def record_failure(self, error: BrokerError) -> None:
         """The lease couldn't be taken or renewed."""
         self.reason = str(error)
         if error.counts_as_outage:
             self._failed_at = trio.current_time()
 
-    def note_other(self) -> None:
+    def record_other(self) -> None:
         """Another gateway is the orderer, or may have been one."""
         self._is_last = False
 
@@ -329,7 +329,7 @@ class OrderLease:
         while self._sends:
             await self.changes.wait_next()
 
-    def end(self) -> bool:
+    def release(self) -> bool:
         """Be no orderer any more. False: sends are under way, so that the lease has to run out."""
         if self._sends:
             return False
@@ -385,7 +385,7 @@ class OrderLeases:
         found = [lease for lease in self._leases if lease.queue.path == queue]
         if self.peers is None or not found:
             raise NotSupported(f"sends of {queue} aren't forwarded by this gateway")
-        found[0].note_orderer(address)
+        found[0].record_orderer(address)
 
     @property
     def held(self) -> int:
@@ -433,13 +433,13 @@ class OrderLeases:
                 if await self._be_orderer(lease):
                     lease.reason, pause = "another gateway has it", FOR_OTHERS
             except SessionNotAvailable:
-                lease.note_other()
+                lease.record_other()
                 lease.reason, pause = "another gateway has it", POLL
                 if lease.is_missing and trio.current_time() >= ask_at:
                     ask_at = trio.current_time() + ASK
                     await self._ask(lease)
             except BrokerError as error:
-                lease.note_failure(error)
+                lease.record_failure(error)
                 pause = RETRY
             finally:
                 lease.reopen()
@@ -476,7 +476,7 @@ class OrderLeases:
             async with sessions.open_session(queue, lease.name) as receiver:
                 scope.deadline = inf
                 try:
-                    await self._take(lease, receiver)
+                    await self._acquire(lease, receiver)
                     for_other = await self._hold(lease, receiver)
                 finally:
                     scope.deadline = trio.current_time() + LEAVE_LIMIT
@@ -485,14 +485,14 @@ class OrderLeases:
     def _answered(self, lease: OrderLease) -> AnswerDeadline:
         return answered_within(ANSWER_LIMIT, f"about the lease of {lease.queue.path}")
 
-    async def _take(self, lease: OrderLease, receiver: SessionReceiver) -> None:
+    async def _acquire(self, lease: OrderLease, receiver: SessionReceiver) -> None:
         """Return when this gateway, which holds the lock, is the orderer."""
         began = trio.current_time()
         with self._answered(lease):
             last = await _last_orderer(receiver)
         was_other = last.gateway != self._gateway
         if was_other:
-            lease.note_other()
+            lease.record_other()
             if not last.has_let_go:
                 lease.reason = "the gateway that had it last hasn't let go"
                 await self._wait_for_the_last(receiver, trio.current_time() + LEASE)
@@ -529,7 +529,7 @@ class OrderLeases:
                 await lease.close()
                 nursery.cancel_scope.cancel()
         finally:
-            if not errors and lease.end():
+            if not errors and lease.release():
                 with trio.move_on_after(LEAVE_LIMIT, shield=True), suppress(BrokerError):
                     await receiver.set_state(_state(_LastOrderer(self._gateway, has_let_go=True)))
         if errors:

@@ -108,7 +108,7 @@ class _Call:
             return False
         return other.taken.monotonic - self.taken.monotonic < SHORT_WAIT
 
-    def take_verdict(self, whole: Batch) -> None:
+    def copy_verdict(self, whole: Batch) -> None:
         """
         End the call as the batch that it went along in. If that certainly wasn't sent, the call
         has its own turn: it has more time, and perhaps it isn't its message that is at fault.
@@ -126,7 +126,7 @@ class _Room:
     messages: int = MOST_TOGETHER
     size: int = MOST_BYTES
 
-    def take(self, parts: Iterable[_Part]) -> bool:
+    def acquire(self, parts: Iterable[_Part]) -> bool:
         """Take the room of these batches. False: there wasn't enough for all."""
         for part in parts:
             self.messages -= len(part.batch.messages)
@@ -310,8 +310,8 @@ class OrderedSends:
     async def _deliver_some(self, call: _Call, waiting: Sequence[_Part], deliver: Deliver) -> int:
         """Deliver the call's first batches, as one if possible; return how many have a verdict."""
         room, first = _Room(), waiting[0]
-        room.take([first])
-        own = [first, *takewhile(lambda part: room.take([part]), waiting[1:])]
+        room.acquire([first])
+        own = [first, *takewhile(lambda part: room.acquire([part]), waiting[1:])]
         others = self._behind(call, room) if len(own) == len(waiting) else []
         together = [*own, *(part for other in others for part in other.parts)]
         if len(together) > 1:
@@ -330,7 +330,9 @@ class OrderedSends:
         """The calls directly behind this one that it takes along."""
         behind = islice(self._calls[call.digest], 1, None)
         return [
-            *takewhile(lambda other: call.may_take_along(other) and room.take(other.parts), behind)
+            *takewhile(
+                lambda other: call.may_take_along(other) and room.acquire(other.parts), behind
+            )
         ]
 
     async def _deliver_whole(
@@ -346,7 +348,7 @@ class OrderedSends:
             if whole.is_pending:
                 whole.error = OutcomeUnknown("the call that sent the messages was cancelled")
             for other in others:
-                other.take_verdict(whole)
+                other.copy_verdict(whole)
                 if not other.is_pending:
                     self._end(other)
 
@@ -437,7 +439,7 @@ class OrderedSends:
         if await self.watch.wait_home(key, until, FEW):
             return True
         if queue.may_return_soon(key, FEW):
-            queue.note_wait_in_vain(key, NO_WAIT)
+            queue.record_wait_in_vain(key, NO_WAIT)
         return False
 
     async def _let_the_syphon_catch_up(
@@ -466,19 +468,19 @@ class OrderedSends:
             await trio.lowlevel.checkpoint()
             return False
         was_home = self.watch.is_home(key)
-        queue.note_diverted(key, sum(len(batch.messages) for batch in sending.pending))
+        queue.record_diverted(key, sum(len(batch.messages) for batch in sending.pending))
         places = (f"{key.digest}.{self._epoch}.{number}" for number in self._numbers)
         pending, began = sending.pending, trio.current_time()
         done = await self.ways.to_backlog.send_to_queue(
             sending, queue.path, places, has_other_way=has_other_way
         )
-        queue.note_diverted(key, 0)
+        queue.record_diverted(key, 0)
         if lease is not None and not lease.is_valid:
             _doubt(pending)
         if (away := queue.away.get(key.digest)) is not None:
             away.took = trio.current_time() - began
         if was_home and all(map(_was_refused, pending)):
-            queue.note_refused(key)
+            queue.record_refused(key)
         return done
 
 

@@ -87,7 +87,7 @@ class OrderedQueue:
             return True
         return away.left is not None and away.left <= few and now >= away.no_wait_before
 
-    def note_wait_in_vain(self, key: OrderKey, seconds: float) -> None:
+    def record_wait_in_vain(self, key: OrderKey, seconds: float) -> None:
         """For so long no send waits for the key's return."""
         no_wait_before = trio.current_time() + seconds
         if self.any_key is not None:
@@ -95,7 +95,7 @@ class OrderedQueue:
         if (away := self.away.get(key.digest)) is not None:
             away.no_wait_before = no_wait_before
 
-    def note_diverted(self, key: OrderKey, messages: int) -> None:
+    def record_diverted(self, key: OrderKey, messages: int) -> None:
         """A send of that key with so many messages to this queue begins; or it has ended (0)."""
         self._version += 1
         away = self.away.get(key.digest)
@@ -108,7 +108,7 @@ class OrderedQueue:
         else:
             self.any_key = self._version
 
-    def note_refused(self, key: OrderKey) -> None:
+    def record_refused(self, key: OrderKey) -> None:
         """The queue has certainly not got the messages of the first send of that key."""
         self.away.pop(key.digest, None)
 
@@ -118,7 +118,7 @@ class OrderedQueue:
         self.any_key, self.no_wait_before = self._version, 0.0
         self.wanted.notify()
 
-    def note_list(self, found: Counter[str], version: int) -> None:
+    def record_list(self, found: Counter[str], version: int) -> None:
         """
         Note a complete list of the queue: the number of messages of each key. `version` is the
         queue's when the list began.
@@ -235,7 +235,7 @@ class OrderWatch:
             if found is None:
                 queue.is_long = True
             else:
-                queue.note_list(found, version)
+                queue.record_list(found, version)
             self.changes.notify()
 
     async def _count(self, queue: EntityPath) -> Counter[str] | None:

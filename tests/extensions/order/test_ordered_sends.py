@@ -158,14 +158,14 @@ async def test_a_message_that_a_syphon_has_locked_keeps_its_key_away(harness):
 async def test_a_list_that_began_before_a_diverted_send_ended_brings_no_key_home(harness):
     key = key_of(ORDERS, message())
     queue = OrderedQueue(HOME, any_key=None)
-    queue.note_diverted(key, 1)
+    queue.record_diverted(key, 1)
     began = queue.version
-    queue.note_diverted(key, 0)
-    queue.note_list(Counter(), began)
+    queue.record_diverted(key, 0)
+    queue.record_list(Counter(), began)
 
     assert not queue.is_home
 
-    queue.note_list(Counter(), queue.version)
+    queue.record_list(Counter(), queue.version)
 
     assert queue.is_home
 
