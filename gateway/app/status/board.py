@@ -306,7 +306,7 @@ class StatusBoard:
     def _answers(self, namespace: str) -> bool | None:
         """True if that namespace can be reached; None: nobody knows."""
         watch = self.runtime.abilities.get(namespace)
-        reach = None if watch is None else watch.tell().get(Ability.REACH.value)
+        reach = None if watch is None else watch.status().get(Ability.REACH.value)
         if reach is None or reach.state is AbilityState.UNKNOWN:
             return None
         return reach.state is AbilityState.YES
