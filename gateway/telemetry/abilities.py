@@ -105,7 +105,7 @@ class AbilityWatch:
             return
         since, self._lost = self._lost, now if is_lost else None
         if since is not None:
-            self.returns.note()
+            self.returns.notify()
         if self.observer is None:
             return
         if since is None:
@@ -169,7 +169,7 @@ class AbilityWatch:
         at most. `broker` is the watched broker.
         """
         now = trio.current_time()
-        fails = any(each.state is AbilityState.NO for each in self.tell().values())
+        fails = any(each.state is AbilityState.NO for each in self.status().values())
         if now < self._looked + (LOOK_SOON if fails else LOOK_PAUSE):
             return
         seconds = min(seconds, SHORT_LOOK) if fails else seconds

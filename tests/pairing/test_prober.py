@@ -393,7 +393,7 @@ async def test_at_a_return_that_others_have_seen_all_troubled_entities_are_probe
     await trio.sleep(1.0)
     early = states.failed_over()
 
-    states.evidence.returns.note()
+    states.evidence.returns.notify()
     await trio.sleep(1.5)  # two successes, a second apart
 
     assert set(early) == {ORDERS, BILLS}
@@ -411,7 +411,7 @@ async def test_while_the_namespace_is_lost_a_return_that_others_have_seen_is_loo
     harness.primary.heal()
     lost = states.evidence.namespace.is_lost
 
-    states.evidence.returns.note()
+    states.evidence.returns.notify()
     await trio.sleep(3.0)
 
     assert lost
@@ -426,7 +426,7 @@ async def test_the_pauses_are_short_again_after_a_return(harness, make):
     await trio.sleep(300.0)
     returned = trio.current_time()
 
-    states.evidence.returns.note()
+    states.evidence.returns.notify()
     await trio.sleep(8.0)
 
     at = [moment - returned for moment in harness.primary.times(PROBE) if moment >= returned]
@@ -446,7 +446,7 @@ async def test_many_entities_are_probed_within_a_second_of_a_return_and_not_in_o
     harness.primary.heal()
     returned = trio.current_time()
 
-    states.evidence.returns.note()
+    states.evidence.returns.notify()
     await trio.sleep(1.5)
 
     at = [moment - returned for moment in harness.primary.times(PROBE) if moment >= returned]
@@ -463,7 +463,7 @@ async def test_a_namespace_that_comes_and_goes_ends_pauses_now_and_then(harness,
     before = len(harness.primary.times(PROBE))
 
     for _ in range(600):
-        states.evidence.returns.note()
+        states.evidence.returns.notify()
         await trio.sleep(0.1)
 
     # Each ten seconds: at once, and after 1, 2 and 4 s.
@@ -475,7 +475,7 @@ async def test_a_return_ends_no_pause_between_two_successes(harness, make):
     fail(states)
     await trio.sleep(0.5)
 
-    states.evidence.returns.note()
+    states.evidence.returns.notify()
     await trio.sleep(0.1)
 
     assert len(harness.primary.times(PROBE)) == 1

@@ -206,14 +206,14 @@ async def test_a_failing_ability_is_looked_at_every_few_seconds_and_not_for_long
     stand: Stand, autojump_clock: MockClock
 ) -> None:
     stand.faulty.fault = lambda *_: Hang()
-    await stand.watch.look(stand.broker, ORDERS, 3.0)
+    await stand.watch.check(stand.broker, ORDERS, 3.0)
     await trio.sleep(LOOK_SOON)
     began = trio.current_time()
-    await stand.watch.look(stand.broker, ORDERS, 3.0)
+    await stand.watch.check(stand.broker, ORDERS, 3.0)
     lasted = trio.current_time() - began
     stand.faulty.fault = lambda *_: None
     await trio.sleep(LOOK_SOON)
-    await stand.watch.look(stand.broker, ORDERS, 3.0)
+    await stand.watch.check(stand.broker, ORDERS, 3.0)
 
     assert lasted == pytest.approx(SHORT_LOOK)
     assert stand.states() == {"send": YES, "manage": YES, "reach": YES}
