@@ -30,8 +30,8 @@ PATIENCE: Final = 90.0  # seconds
 LIMIT: Final = 30.0  # seconds from a state's cause to the tool that shows it; idle: below 2
 WAY: Final = "document.getElementById('ways').textContent"
 STATE: Final = "document.querySelector('#entity-rows .state')?.textContent"
-WAY_HOME: Final = "document.querySelector('#backlog .state').textContent"
-TO_PRIMARY: Final = f"{WAY}.includes('to the primary primary')"
+WAY_HOME: Final = "document.querySelector('#summary .state').textContent"
+TO_PRIMARY: Final = f"{WAY}.includes('to the primary')"
 TO_BACKLOG: Final = f"{WAY}.includes('to the backlog on secondary')"
 AT_SECONDARY: Final = f"{STATE} === 'secondary'"
 BACK: Final = "document.getElementById('entities').hidden"

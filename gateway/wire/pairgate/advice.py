@@ -140,7 +140,7 @@ def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]
     found = [
         f"entities that are {state}: {count}; {_ADVICE[state]}"
         for state, count in pair.states.items()
-        if state in _ADVICE and count
+        if state in _ADVICE and count and not (state == "pinned" and pair.pins)
     ]
     if missing := [each.entity for each in pair.entities if each.missing]:
         found.append(

@@ -149,7 +149,7 @@ def _status(pair: PairStatus, *, lost: bool = False, **fields: Any) -> Status:
         at=datetime.now(UTC),
         started=STARTED,
         namespaces=_namespaces(lost=lost),
-        pair=pair,
+        pair=attrs.evolve(pair, primary_answers=not lost),
         connections=(ConnectionCount(protocol="amqp", open=31, opened=212, refused=0, limit=1000),),
         sections=MISSING,
         **fields,
@@ -207,6 +207,47 @@ def stalled() -> Status:
     )
     alarm = Alarm(event="syphon_stalled", times=1, last=at, text="pending 840, seconds 300")
     return _status(pair, alarms=(alarm,))
+
+
+def many() -> Status:
+    """64 entities have failed over for one reason."""
+    return failed_over(*(f"queue-{number:02}" for number in range(64)))
+
+
+def elsewhere() -> Status:
+    """The primary is lost, and the syphon is a process of its own."""
+    found = failed_over()
+    assert found.pair is not None
+    backlog = attrs.evolve(found.pair.backlog, syphons=_seen("gw-2"), by_entity=None)
+    syphon = _syphon(running=False)
+    return attrs.evolve(found, pair=attrs.evolve(found.pair, backlog=backlog, syphon=syphon))
+
+
+def moved_elsewhere() -> Status:
+    """The primary is back, and the syphon of another process moves the messages."""
+    backlog = _backlog(
+        pending=6_120, oldest_age=96.0, syphons=_seen("gw-2"), by_entity=None, decrease_rate=90.0
+    )
+    return _status(_pair(backlog=backlog, syphon=_syphon(running=False)))
+
+
+def held_back() -> Status:
+    """An operator has failed all entities over, and has paused the syphon."""
+    entities = _entities("orders", "bills/eu", "bills/us", state="pinned")
+    given = "by ann since 2026-11-28 21:55, until 2026-11-29 06:00: storage migration"
+    entities = tuple(
+        attrs.evolve(each, pinned=True, reason="storage migration", next_probe=None)
+        for each in entities
+    )
+    pair = _pair(
+        states={"suspect": 0, "secondary": 0, "half-open": 0, "pinned": len(entities)},
+        entities=entities,
+        backlog=_backlog(pending=11_379, oldest_age=96.0),
+        syphon=_syphon(pauses=(f"everything, {given}",)),
+        sends=_sends(0.0, 118.0),
+        pins=(f"all entities, {given}",),
+    )
+    return _status(pair)
 
 
 def busy() -> Status:
@@ -283,8 +324,11 @@ def agent() -> Status:
     )
 
 
-def history() -> list[DepthSample]:
-    """An outage 40 minutes ago, in which the secondary didn't answer for five minutes."""
+def history(pending: int = 0) -> list[DepthSample]:
+    """
+    An outage 40 minutes ago, in which the secondary didn't answer for five minutes; now `pending`
+    messages wait, most of them on the first queue.
+    """
     at = datetime.now(UTC)
     samples = []
     for minutes in range(55, -1, -1):
@@ -305,12 +349,36 @@ def history() -> list[DepthSample]:
                 queues={} if unknown else queues,
             )
         )
+    if pending:
+        depths = {0: pending - pending // 3, 1: pending // 3, 2: 0}
+        for share, minutes in ((3, 1), (1, 0)):
+            queues = {
+                f"north/x-servicebus-transfer/{number}": QueueDepth(
+                    pending=depth // share, oldest_age=96.0 / share if depth else None
+                )
+                for number, depth in depths.items()
+            }
+            samples[-1 - minutes] = DepthSample(
+                at=at - timedelta(minutes=minutes),
+                pending=pending // share,
+                oldest_age=96.0 / share,
+                queues=queues,
+            )
     return samples
+
+
+def history_of(status: Status) -> list[DepthSample]:
+    """The last hour before that status."""
+    return history(0 if status.pair is None else status.pair.backlog.pending or 0)
 
 
 STATES: Final[Mapping[str, Callable[[], Status]]] = {
     "healthy": healthy,
     "failed-over": failed_over,
+    "many": many,
+    "elsewhere": elsewhere,
+    "moved-elsewhere": moved_elsewhere,
+    "held-back": held_back,
     "draining": draining,
     "stalled": stalled,
     "busy": busy,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -68,7 +69,7 @@ def told() -> Told:
 @pytest.fixture
 def site(told: Told) -> Iterator[Site]:
     with open_site(told) as one:
-        one.history = page_states.history
+        one.history = lambda: page_states.history_of(told())
         yield one
 
 
@@ -114,6 +115,17 @@ SEEN: Final = {
         *("the connection was refused", "11,412 messages", "waiting", "1 min 3"),
         *("3,804", "in 7 s"),
     ],
+    "many": ["64 entities", "queue-00, queue-01, queue-02 and 61 more", "221,280"],
+    "elsewhere": [
+        *("the primary can't be reached", "syphon on gw-2, seen 4 s ago"),
+        "north hasn't been reached",
+    ],
+    "moved-elsewhere": [
+        "moving",
+        "90.0/s; empty in about 1 min 8 s",
+        "syphon on gw-2 (process 42)",
+    ],
+    "held-back": ["held-back", "by ann since 2026-11-28 21:55", "pinned", "the syphon is paused"],
     "draining": [
         *("moving", "204/s; empty in about 30 s", "3: 2 EntityNotFound, 1 TTLExpiredException"),
         *("5,292 messages", "redrive"),
@@ -129,12 +141,22 @@ SEEN: Final = {
 }
 
 
+def started(state: Callable[[], Status], later: timedelta) -> Callable[[], Status]:
+    """The state of another process, so that its rates are its own."""
+
+    def found() -> Status:
+        status = state()
+        return attrs.evolve(status, started=status.started + later)
+
+    return found
+
+
 def test_in_each_state_the_page_says_so_accessibly(
     chromium: Browser, site: Site, told: Told
 ) -> None:
     open_page(chromium, site)
-    for name, texts in SEEN.items():
-        told.state = page_states.STATES[name]
+    for number, (name, texts) in enumerate(SEEN.items()):
+        told.state = started(page_states.STATES[name], timedelta(seconds=number))
         for text in texts:
             chromium.until(f"{TEXT}.includes({json.dumps(text)})")
         draw(chromium, name)
@@ -155,12 +177,69 @@ def test_the_page_is_accessible_in_the_dark_and_on_a_phone(
     draw(chromium, "dark")
     complaints = audit(chromium)
     chromium.resize(*PHONE)
-    draw(chromium, "phone")
+    chromium.prefer("light")
     wide = chromium.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+    row = "document.querySelector('#entity-rows tr')"
+    cells = chromium.evaluate(
+        f"[...{row}.querySelectorAll('td')].filter(each => each.checkVisibility()).map(each => ["
+        "getComputedStyle(each, '::before').content, each.offsetLeft])"
+    )
+    wider = chromium.evaluate(f"{row}.scrollWidth > {row}.clientWidth")
+    draw(chromium, "phone")
+    chromium.evaluate("document.getElementById('entities').scrollIntoView()")
+    draw(chromium, "phone-entities")
 
     assert complaints == []
     assert not wide
+    assert not wider
+    # A card: one cell below the other, each with the heading of its column, and the buttons.
+    labels = ["state", "for", "diverted", "waiting", "next probe", "reason"]
+    assert [each for each, _ in cells] == [*(f'"{each}"' for each in labels), "none"]
+    assert len({left for _, left in cells}) == 1
     assert audit(chromium) == []
+
+
+def test_entities_with_one_reason_and_empty_queues_are_one_row_each_until_asked_for(
+    chromium: Browser, site: Site, told: Told
+) -> None:
+    told.state = page_states.many
+    site.history = page_states.history
+    open_page(chromium, site)
+    entities = "document.querySelectorAll('#entity-rows tr').length"
+    queues = "document.querySelectorAll('#queue-rows tr').length"
+    chromium.until(f"{entities} === 2 && {queues} === 1")
+    shown = text_of(chromium, "queue-rows")
+    chromium.evaluate("document.getElementById('history').scrollIntoView()")
+    draw(chromium, "empty-queues")
+    click(chromium, "#entity-rows button[aria-label^='Show each']")
+    click(chromium, "#queue-rows button[aria-label^='Show each']")
+    chromium.until(f"{entities} === 65 && {queues} === 3")
+    click(chromium, "#fold")
+    chromium.until(f"{entities} === 2")
+
+    assert "3 queues, which are empty" in shown
+    assert "Purge" not in shown
+    assert audit(chromium) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "tone"),
+    [
+        (page_states.healthy, "good"),
+        (page_states.elsewhere, "warn"),
+        (page_states.moved_elsewhere, "good"),
+        (page_states.held_back, "warn"),
+        (page_states.failed_over, "warn"),
+        (page_states.stalled, "bad"),
+    ],
+)
+def test_the_way_home_is_green_only_where_it_is_good(
+    state: Callable[[], Status], tone: str, chromium: Browser, site: Site, told: Told
+) -> None:
+    told.state = state
+    open_page(chromium, site)
+
+    assert chromium.evaluate("document.querySelector('#summary .state').dataset.tone") == tone
 
 
 def test_a_page_that_loses_its_gateway_says_so_at_once_and_recovers(
@@ -172,6 +251,9 @@ def test_a_page_that_loses_its_gateway_says_so_at_once_and_recovers(
     stale = chromium.evaluate(
         "getComputedStyle(document.querySelector('#pair h2'), '::after').content"
     )
+    way_home = chromium.evaluate(
+        "getComputedStyle(document.querySelector('#summary .state')).backgroundColor"
+    )
     complaints = audit(chromium)
     draw(chromium, "disconnected")
     site.start()
@@ -180,6 +262,7 @@ def test_a_page_that_loses_its_gateway_says_so_at_once_and_recovers(
     assert "lost its gateway, because it doesn't answer" in lost
     assert "All values below are those of" in lost
     assert "stale" in stale
+    assert way_home == "rgba(0, 0, 0, 0)"  # no longer green
     assert complaints == []
     assert chromium.evaluate("document.getElementById('verdict').textContent") == "All is well"
 
@@ -208,20 +291,31 @@ def test_the_last_hour_is_drawn_and_what_is_unknown_is_a_gap(
     chromium: Browser, site: Site, told: Told
 ) -> None:
     told.state = page_states.draining
+    site.history = page_states.history
     open_page(chromium, site)
     chromium.until("!document.getElementById('history').hidden")
+    click(chromium, "#queue-rows button[aria-label^='Show each']")
     curves = chromium.evaluate(
         "[...document.querySelectorAll('#curves svg')].map(svg =>"
         " [...svg.querySelectorAll('polyline')].map(line => line.points.length))"
     )
     words = chromium.evaluate("document.querySelector('#curves figcaption').textContent")
     queues = chromium.evaluate("document.getElementById('queue-rows').innerText")
+    marks = chromium.evaluate(
+        "[...document.querySelectorAll('#curves svg')].map(svg =>"
+        " [...svg.querySelectorAll('text')].map(mark => mark.textContent))"
+    )
     chromium.evaluate("document.getElementById('history').scrollIntoView()")
     draw(chromium, "history")
 
     # For five minutes the secondary didn't answer; an empty backlog has no age.
     assert curves == [[21, 30], [5, 24]]
     assert words == "Waiting messages in the last hour: at most 2,520, last 0"
+    depth, age = marks
+    assert depth[:4] == ["0", "1,000", "2,000", "3,000"]
+    assert age[:4] == ["0 s", "15 min", "30 min", "45 min"]
+    assert all(re.fullmatch(r"\d\d:\d\d", each) for each in depth[5:])
+    assert depth[4] == "now"
     assert "north/x-servicebus-transfer/2" in queues
     assert audit(chromium) == []
 
@@ -246,7 +340,9 @@ def test_with_ten_thousand_troubled_entities_the_page_stays_small_and_filters(
         )
     )
     chromium.until("document.querySelectorAll('#event-rows tr').length === 100")
-    shown = chromium.evaluate(rows)
+    folded = chromium.evaluate(rows)
+    click(chromium, "#entity-rows button")
+    shown = chromium.until(f"{rows} > 1 && {rows}")
     chromium.evaluate("document.getElementById('entity-filter').focus()")
     chromium.type("00042")
     filtered = chromium.until(f"{rows} === 1 && {TEXT}")
@@ -254,7 +350,7 @@ def test_with_ten_thousand_troubled_entities_the_page_stays_small_and_filters(
     chromium.type("tenant-0777")
     unlisted = chromium.until(f"{rows} === 10 && {TEXT}")
 
-    assert shown == 100
+    assert (folded, shown) == (1, 100)
     assert "10,000 secondary" in filtered
     assert "The filter shows 1." in filtered
     assert "tenant-07779/orders" in unlisted
@@ -484,7 +580,7 @@ def test_a_drill_is_begun_followed_and_judged(chromium: Browser, site: Site, tol
     assert "no send failed, all entities are back, and the backlog is empty" in verdict
 
 
-def test_a_reader_sees_no_buttons(chromium: Browser, told: Told) -> None:
+def test_a_reader_sees_no_button_that_steers(chromium: Browser, told: Told) -> None:
     told.state = page_states.draining
     with open_site(told, POLICIES) as site:
         site.history = page_states.history
@@ -507,7 +603,7 @@ def test_a_reader_sees_no_buttons(chromium: Browser, told: Told) -> None:
             ".map(each => each.innerText)"
         )
 
-        assert buttons == []
+        assert buttons == ["Show each"]
         assert audit(chromium) == []
 
 

@@ -100,6 +100,12 @@ def test_entities_that_arent_on_their_primary_are_problems_a_suspect_as_well() -
     )
 
 
+def test_pinned_entities_are_told_once_by_their_order_where_it_is_known() -> None:
+    pinned = attrs.evolve(pair(pinned=1), pins=("orders, by ann since 12:00: migration",))
+
+    assert problems(pinned) == ("pinned to the backlog: orders, by ann since 12:00: migration",)
+
+
 def test_where_all_entities_are_on_their_primary_there_is_no_problem() -> None:
     assert problems(pair(suspect=0, secondary=0, half_open=0, pinned=0)) == ()
 

@@ -10,8 +10,25 @@ function made(node, attributes, children) {
   return node;
 }
 
+// The texts of the headings of a table, for cells that become lines of a card on a phone.
+const headingsOf = (body) => [...body.parentNode.querySelectorAll("thead th")].map((each) => each.textContent);
+
+// Roles in words: a table that is shown as cards stays a table for a screen reader.
+export function nameRoles() {
+  const roles = { table: "table", "thead, tbody": "rowgroup", "thead tr": "row", "thead th": "columnheader" };
+  for (const [selector, role] of Object.entries(roles)) {
+    for (const each of document.querySelectorAll(selector)) each.setAttribute("role", role);
+  }
+}
+
 export const element = (tag, attributes = {}, ...children) =>
   made(document.createElement(tag), attributes, children);
+
+export function buttonOf(text, label, act) {
+  const button = element("button", { type: "button", "aria-label": label }, text);
+  button.addEventListener("click", act);
+  return button;
+}
 
 export const drawn = (tag, attributes = {}, ...children) =>
   made(document.createElementNS(SVG, tag), attributes, children);
@@ -34,7 +51,7 @@ export function setContent(node, ...children) {
 }
 
 // Words with a colour; the word tells the same to those who don't see the colour.
-export const state = (word, tone) => element("span", { class: "state", "data-tone": tone }, word);
+export const state = (word, tone) => element("span", { class: "state", "data-tone": tone ?? "" }, word);
 
 // Terms with their descriptions (texts or elements); those that are null are left out.
 export function setTerms(list, terms) {
@@ -68,7 +85,11 @@ export class Rows {
     for (const [key, item] of items) {
       let row = this.#rows.get(key);
       if (row === undefined) {
-        row = element("tr", {}, ...this.#make(item));
+        row = element("tr", { role: "row" }, ...this.#make(item));
+        headingsOf(this.#body).forEach((text, index) => {
+          row.children[index].setAttribute("data-label", text);
+          row.children[index].setAttribute("role", row.children[index].scope ? "rowheader" : "cell");
+        });
         this.#rows.set(key, row);
       }
       fill([...row.children], item);

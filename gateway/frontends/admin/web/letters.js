@@ -42,7 +42,7 @@ export class Letters {
   }
 
   #row(group) {
-    const tools = cell("short steers");
+    const tools = cell("short acts steers");
     const button = element("button", { type: "button" }, "Redrive…");
     button.addEventListener("click", () => this.#steer(group.reason, group.entity));
     setAttribute(button, "aria-label", `Redrive ${group.reason} of ${group.entity ?? UNREADABLE}…`);

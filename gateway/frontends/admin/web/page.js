@@ -1,6 +1,6 @@
 // The operators' page: reads the status, follows the events, and shows both.
 
-import { byId, setAttribute, setText } from "./dom.js";
+import { byId, nameRoles, setAttribute, setText } from "./dom.js";
 import { DrillWatch } from "./drill.js";
 import { Gateway, Lost, Refused } from "./gateway.js";
 import { showHistory } from "./history.js";
@@ -125,11 +125,12 @@ function show(status) {
   tables.showNamespaces(status);
   tables.showListeners(status, rates);
   tables.showPools(status, rates);
-  for (const id of ["pair", "backlog"]) byId(id).hidden = status.pair === null;
+  for (const id of ["summary", "pair", "backlog"]) byId(id).hidden = status.pair === null;
   if (status.pair === null) for (const id of ["entities", "spool", "drill"]) byId(id).hidden = true;
   else {
     const acceptsSends = control === null || control.has_pair;
-    showPicture(status, rates, acceptsSends, byId("picture"), byId("ways"));
+    const sends = showPicture(status, rates, acceptsSends, byId("picture"), byId("ways"));
+    tables.showSummary(status, sends);
     byId("sends").hidden = !acceptsSends;
     tables.showSends(status);
     showEntities();
@@ -168,7 +169,7 @@ async function readControl(status) {
 }
 
 function showEntities() {
-  if (shown?.pair) tables.showEntities(shown, { steer, probe, actions }, found);
+  if (shown?.pair) tables.showEntities(shown, { steer, probe, actions, again: showEntities }, found);
 }
 
 async function search(status) {
@@ -279,7 +280,12 @@ function wakeSoon() {
   }, SOON);
 }
 
+nameRoles();
 setText(byId("address"), location.host);
+byId("fold").addEventListener("click", () => {
+  tables.foldEntities();
+  showEntities();
+});
 for (const button of document.querySelectorAll("button[data-action]")) {
   const { action } = button.dataset;
   button.addEventListener("click", () => (action === "drill" ? steerDrill() : steer(action, "*")));

@@ -26,6 +26,11 @@ function way(from, to, flows, text, [x, y, anchor]) {
   ];
 }
 
+const WAYS = { primary: "to the primary", backlog: "to the backlog", spool: "to the spool", failed: "fail" };
+
+// A namespace that is named as its role has the word once.
+const named = (role, namespace) => (namespace && namespace.name !== role ? `the ${role} ${namespace.name}` : `the ${role}`);
+
 const shortened = (text) => (text.length > 15 ? `${text.slice(0, 14)}…` : text);
 
 function toneOf(namespace) {
@@ -35,7 +40,8 @@ function toneOf(namespace) {
 
 const REACHED = { good: "answers", bad: "doesn't answer", warn: "unknown" };
 
-// Draws it; `ways` gets the same in words. A process that is a syphon alone accepts no sends.
+// Draws it; `ways` gets the same in words. A process that is a syphon alone accepts no sends. Returns where sends go, in
+// few words; null: it accepts none.
 export function show(status, rates, acceptsSends, picture, ways) {
   const { pair, progress } = status;
   const of = (role) => status.namespaces.find((each) => each.role === role);
@@ -48,13 +54,13 @@ export function show(status, rates, acceptsSends, picture, ways) {
   const shapes = [
     ...box(2, 99, 84, "", [["clients", "name"], [rate(total), ""], ["send", "small"]]),
     ...box(142, 99, 92, "", [["Pairgate", "name"], [`${count(pair.inflight)} B`, "small"], ["in flight", "small"]]),
-    ...box(300, 8, 128, toneOf(primary), [[shortened(primary?.name ?? "primary"), "name"], ["primary", ""], [REACHED[toneOf(primary)], "small"]]),
+    ...box(300, 8, 128, toneOf(primary), [[shortened(primary?.name ?? "primary"), "name"], [primary?.name === "primary" ? "" : "primary", ""], [REACHED[toneOf(primary)], "small"]]),
     ...box(300, 190, 128, toneOf(secondary), [[shortened(secondary?.name ?? "secondary"), "name"],
       [`${count(pair.backlog.pending)} wait`, ""], [`secondary ${REACHED[toneOf(secondary)]}`, "small"]]),
     ...way([86, 130], [142, 130], flows(total), "", [114, 120, "middle"]),
     ...way([234, 118], [300, 48], flows(flow.primary), rate(flow.primary), [254, 76, "end"]),
     ...way([234, 142], [300, 212], flows(flow.backlog), rate(flow.backlog), [273, 168, "start"]),
-    ...way([364, 190], [364, 70], pair.syphon.rate > 0, rate(pair.syphon.running ? pair.syphon.rate : null), [374, 128, "start"]),
+    ...way([364, 190], [364, 70], progress.rate > 0, progress.rate === null ? "" : rate(progress.rate), [374, 128, "start"]),
     drawn("text", { x: 354, y: 128, "text-anchor": "end", class: "small" }, "syphon"),
     drawn("text", { x: 354, y: 143, "text-anchor": "end", class: "small" }, progress.state),
   ];
@@ -68,12 +74,19 @@ export function show(status, rates, acceptsSends, picture, ways) {
   const title = drawn("title", {}, "The pair");
   setContent(picture, drawn("svg", { viewBox: "0 0 430 260", role: "img", "aria-label": `The pair: ${words}` }, title, ...shapes));
   setText(ways, words);
+  return acceptsSends ? inFewWords(flow, known) : null;
+}
+
+function inFewWords(flow, known) {
+  if (!known) return UNKNOWN;
+  const parts = Object.entries(WAYS).filter(([name]) => flow[name] > 0).map(([name, words]) => `${rate(flow[name])} ${words}`);
+  return parts.join(", ") || "none now";
 }
 
 function inWords(flow, known, primary, secondary) {
   if (!known) return `Rates are known after a second: ${UNKNOWN}`;
   const parts = [
-    flow.primary > 0 ? `${rate(flow.primary)} to the primary ${primary?.name ?? ""}` : "",
+    flow.primary > 0 ? `${rate(flow.primary)} to ${named("primary", primary)}` : "",
     flow.backlog > 0 ? `${rate(flow.backlog)} to the backlog on ${secondary?.name ?? ""}` : "",
     flow.spool > 0 ? `${rate(flow.spool)} to the spool` : "",
     flow.failed > 0 ? `${rate(flow.failed)} fail` : "",

@@ -1,6 +1,6 @@
 // The sections with tables and figures of the status.
 
-import { Rows, byId, element, setContent, setTerms, setText, state } from "./dom.js";
+import { Rows, buttonOf, byId, element, setContent, setTerms, setText, state } from "./dom.js";
 import { TONES, UNKNOWN, between, bytes, count, dateOf, messages, rate, span, timeOf } from "./words.js";
 
 const ABILITIES = ["send", "receive", "manage", "reach"];
@@ -11,23 +11,40 @@ const cells = (number, ...kinds) => Array.from({ length: number }, (_, index) =>
 const namespaceRows = new Rows(byId("namespace-rows"), () => cells(6));
 
 export function showNamespaces(status) {
+  const told = status.problems.join("\n");
+  byId("namespaces").hidden = status.namespaces.length === 0;
   namespaceRows.show(status.namespaces.map((each) => [each.name, each]), ([name, role, ...rest], each) => {
     setText(name, each.name);
     setText(role, `${each.role}, ${each.kind}`);
-    ABILITIES.forEach((ability, index) => setContent(rest[index], ...abilityOf(each.abilities[ability], status.at)));
+    ABILITIES.forEach((ability, index) => setContent(rest[index], ...abilityOf(each.abilities[ability], status.at, told)));
   });
 }
 
-function abilityOf(ability, at) {
+// `told` has the texts of problems, which aren't repeated.
+function abilityOf(ability, at, told) {
   if (ability === undefined) return [UNKNOWN];
   const since = ability.since ? ` for ${span(between(ability.since, at))}` : "";
-  const why = ability.error && ability.state === "no" ? `${ability.error}; ${ability.remedy}` : "";
+  const isTold = ability.state !== "no" || told.includes(ability.error);
+  const why = ability.error && !isTold ? `${ability.error}; ${ability.remedy}` : "";
   return [state(ability.state, TONES[ability.state]), since, ...(why ? [element("span", { class: "why" }, why)] : [])];
 }
 
 export function showProblems(status) {
   byId("problems").hidden = status.problems.length === 0;
-  setContent(byId("problem-list"), ...status.problems.map((text) => element("li", {}, ...withCode(text))));
+  setContent(byId("problem-list"), ...Object.entries(byRemedy(status.problems)).map(([remedy, problems]) => element(
+    "li", {}, ...problems.flatMap((text, index) => [...(index ? [element("br")] : []), ...withCode(text)]),
+    ...(remedy ? [element("span", { class: "remedy" }, "→ ", ...withCode(remedy))] : []))));
+}
+
+// The problems that have the same remedy, the end of their texts, are told together. A text without one is alone.
+function byRemedy(problems) {
+  const found = {};
+  for (const text of problems) {
+    const end = text.lastIndexOf("; ");
+    const [problem, remedy] = end < 0 ? [text, ""] : [text.slice(0, end), text.slice(end + 2)];
+    (found[remedy] ??= []).push(problem);
+  }
+  return found;
 }
 
 // Commands and names stand between backticks.
@@ -43,25 +60,61 @@ const totalOf = (status) => Object.values(status.pair.states).reduce((sum, numbe
 export const isCut = (status) => totalOf(status) > status.pair.entities.length;
 
 const PROBED = new Set(["suspect", "secondary", "half-open"]);
+const MOST_ALIKE = 5; // entities with one state and reason: more of them are one row
+const MOST_NAMED = 3;
+
+const unfolded = new Set(); // the keys of groups whose entities are shown
+
+function first(names, most) {
+  const more = names.length - most;
+  return `${names.slice(0, most).join(", ")}${more > 0 ? ` and ${count(more)} more` : ""}`;
+}
+
+const sum = (numbers) => (numbers.includes(null) ? null : numbers.reduce((total, number) => total + number, 0));
+
+// One row for the entities with the same state and reason, if they are many.
+function folded(entities) {
+  const groups = new Map();
+  for (const each of entities) {
+    const key = JSON.stringify([each.state, each.reason.replaceAll(each.entity, "")]);
+    groups.set(key, [...(groups.get(key) ?? []), each]);
+  }
+  return [...groups].flatMap(([key, found]) => (found.length <= MOST_ALIKE || unfolded.has(key) ? found : [{
+    ...found[0],
+    entity: `${count(found.length)} entities`,
+    names: first(found.map((each) => each.entity), MOST_NAMED),
+    since: found.map((each) => each.since).sort()[0],
+    diverted: sum(found.map((each) => each.diverted)),
+    waiting: sum(found.map((each) => each.waiting)),
+    next_probe: Math.min(...found.map((each) => each.next_probe ?? Infinity)),
+    key,
+  }]));
+}
+
+export function foldEntities() {
+  unfolded.clear();
+}
+
 
 function toolsOf(entity, steer, probe) {
   const made = [["Probe now", `Probe now: ${entity}`, () => probe(entity)], ["Fail back…", `Fail back ${entity}…`, () => steer("failback", entity)]];
-  return element("div", { class: "tools" }, ...made.map(([text, label, act]) => {
-    const button = element("button", { type: "button", "aria-label": label }, text);
-    button.addEventListener("click", act);
-    return button;
-  }));
+  return element("div", { class: "tools" }, ...made.map((each) => buttonOf(...each)));
 }
 
 // `steer(action, target)` opens the dialog, `probe(target)` probes at once; each needs its action among the `actions`.
-// `others` are the states of entities that match the filter, by name: those that aren't in the status are shown with
+// `again` shows all of it again. `others` are the states of entities that match the filter, by name: those that aren't in the status are shown with
 // their state alone.
-export function showEntities(status, { steer, probe, actions }, others) {
+export function showEntities(status, { steer, probe, actions, again }, others) {
   const { entities, states } = status.pair;
   const total = totalOf(status);
   entityRows ??= new Rows(byId("entity-rows"), (entity) => {
-    const row = cells(8, "", "short", "short", "short", "short", "short", "", "short steers");
-    row[7].append(toolsOf(entity.entity, steer, probe));
+    const row = cells(8, "", "short", "short", "short", "short", "short", "", entity.key ? "short acts" : "short acts steers");
+    row[7].append(entity.key
+      ? buttonOf("Show each", `Show each of ${entity.entity} that are ${entity.state}`, () => {
+        unfolded.add(entity.key);
+        again();
+      })
+      : toolsOf(entity.entity, steer, probe));
     return row;
   });
   const filter = entityFilter();
@@ -69,19 +122,23 @@ export function showEntities(status, { steer, probe, actions }, others) {
   const unlisted = Object.entries(others).filter(([entity]) => !listed.has(entity)).map(([entity, name]) => (
     { entity, state: name, since: null, reason: "", diverted: null, waiting: null, next_probe: null }));
   const found = [...entities, ...unlisted].filter((each) => each.entity.toLowerCase().includes(filter)).slice(0, MOST_ENTITIES);
-  entityRows.show(found.map((each) => [each.entity, each]), ([name, kind, age, diverted, waiting, probe, reason, tools], each) => {
-    setText(name, each.entity);
+  const rows = filter ? found : folded(found);
+  entityRows.show(rows.map((each) => [each.key ?? each.entity, each]), ([name, kind, age, diverted, waiting, probe, reason, tools], each) => {
+    setContent(name, each.entity, ...(each.names ? [element("span", { class: "why" }, each.names)] : []));
     setContent(kind, state(each.state, TONES[each.state]));
     setText(age, span(between(each.since, status.at)));
     setText(diverted, count(each.diverted));
     setText(waiting, count(each.waiting));
-    setText(probe, each.next_probe === null ? UNKNOWN : `in ${span(each.next_probe)}`);
+    setText(probe, Number.isFinite(each.next_probe) ? `in ${span(each.next_probe)}` : UNKNOWN);
     setText(reason, each.reason);
+    if (each.key) return;
     const [probes, returns] = tools.firstChild.children;
     probes.hidden = !actions.has("probe") || !PROBED.has(each.state);
     returns.hidden = !actions.has("failback") || each.state === "primary";
   });
   byId("entities").hidden = total === 0;
+  byId("entity-table").toggleAttribute("data-plain", !actions.has("probe") && !actions.has("failback"));
+  byId("fold").hidden = unfolded.size === 0 || Boolean(filter);
   setText(byId("entity-count"), countOf(total, entities.length, found.length, filter, states));
 }
 
@@ -110,17 +167,29 @@ const syphonsText = ({ unknown, alive, consumers, last }, isHere, at) => {
   return last ? `none has been seen for ${span(between(last, at))}` : "none has been seen";
 };
 
-export function showBacklog(status) {
-  const { pair, progress, at } = status;
-  const { backlog, syphon } = pair;
-  const asOf = backlog.as_of ? `, as of ${span(between(backlog.as_of, at))} ago` : "";
+// How much waits, and its way home.
+export function showSummary(status, sends) {
+  const { pair: { backlog }, progress, at } = status;
+  const oldest = backlog.oldest_age === null ? "" : `the oldest for ${span(backlog.oldest_age)}, `;
+  const asOf = backlog.as_of ? `${oldest}as of ${span(between(backlog.as_of, at))} ago` : oldest;
   const left = progress.seconds_left === null ? "" : `; empty in about ${span(progress.seconds_left)}`;
+  const moves = progress.rate === null ? left : ` ${rate(progress.rate)}${left}`;
+  const depth = backlog.pending === null ? `${UNKNOWN} (unknown: ${backlog.unknown})` : `${backlog.counted ? "about " : ""}${messages(backlog.pending)}`;
+  const why = (text) => (text ? [element("span", { class: "why" }, text)] : []);
+  const tiles = [
+    ["sends", sends],
+    ["waiting", [depth, ...why(asOf)]],
+    ["way home", [state(progress.state, TONES[progress.state]), moves, ...why(progress.why)]],
+  ];
+  setContent(byId("summary-figures"), ...tiles.filter(([, value]) => value !== null).map(
+    ([term, value]) => element("div", {}, element("dt", {}, term), element("dd", {}, ...[value].flat()))));
+}
+
+export function showBacklog(status) {
+  const { pair, at } = status;
+  const { backlog, syphon } = pair;
   const last = syphon.last_moved ? `, the last ${span(between(syphon.last_moved, at))} ago` : "";
   setTerms(byId("backlog-figures"), [
-    ["waiting", backlog.pending === null ? `${UNKNOWN} (unknown: ${backlog.unknown})` : `${backlog.counted ? "about " : ""}${messages(backlog.pending)}${asOf}`],
-    ["the oldest waits for", span(backlog.oldest_age)],
-    ["way home", [state(progress.state, TONES[progress.state]), ` ${rate(progress.rate)}${left}`,
-      ...(progress.why ? [element("span", { class: "why" }, progress.why)] : [])]],
     ["syphons", syphonsText(backlog.syphons, syphon.running, at)],
     ["moved since the start", `${messages(syphon.moved)}${last}`],
     ["backed off", `${count(syphon.backing_off)} entities`],
@@ -152,7 +221,7 @@ export function showSpool(status) {
   if (spool === null) return;
   setTerms(byId("spool-figures"), [
     ["waiting", spool.pending === null ? `${UNKNOWN} (unknown)` : messages(spool.pending)],
-    ["the oldest waits for", span(spool.oldest_age)],
+    ["the oldest waits for", spool.oldest_age === null ? null : span(spool.oldest_age)],
     ["rates", `${rate(spool.rate_in)} in, ${rate(spool.rate_out)} out`],
     ["room left", bytes(spool.free_bytes)],
     ["dead letters", deadLetters(spool.dead_letters)],
@@ -210,11 +279,9 @@ export function showOrders(control, steer) {
     ...control.pauses.map((each) => ["syphon paused", "resume", each]),
   ];
   orderRows ??= new Rows(byId("order-rows"), ([, action, each]) => {
-    const row = cells(7, "", "", "", "", "", "", "steers");
+    const row = cells(7, "", "", "", "", "", "", "acts steers");
     const text = action === "failback" ? "Fail back…" : "Resume…";
-    const button = element("button", { type: "button", "aria-label": `${text.slice(0, -1)} ${each.target}…` }, text);
-    button.addEventListener("click", () => steer(action, each.target));
-    row[6].append(button);
+    row[6].append(buttonOf(text, `${text.slice(0, -1)} ${each.target}…`, () => steer(action, each.target)));
     return row;
   });
   byId("orders").hidden = orders.length === 0;
@@ -245,11 +312,13 @@ export class Events {
 
   #show() {
     this.#due = false;
+    byId("no-events").hidden = true;
+    byId("event-table").hidden = false;
     this.#rows.show(this.#last.map((each) => [each[0], each]), (row, [, name, fields]) => {
       if (row[0].textContent) return; // an event doesn't change
       const level = fields.level ?? "warning";
       setText(row[0], fields.timestamp ? timeOf(fields.timestamp) : UNKNOWN);
-      setContent(row[1], state(level, TONES[level] ?? "warn"));
+      setContent(row[1], state(level, TONES[level]));
       setText(row[2], name === "gap" ? "events are missing" : name);
       setText(row[3], fieldsOf(fields));
     });

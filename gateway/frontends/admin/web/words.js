@@ -12,6 +12,13 @@ export function span(seconds) {
   return minutes ? `${minutes} min ${rest} s` : `${rest} s`;
 }
 
+// A round time, as at an axis.
+export function shortSpan(seconds) {
+  const units = [[86400, "d"], [3600, "h"], [60, "min"]];
+  const [size, name] = units.find(([each]) => seconds >= each && seconds % each === 0) ?? [1, "s"];
+  return `${count(seconds / size)} ${name}`;
+}
+
 export const count = (number) =>
   number === null || number === undefined ? UNKNOWN : number.toLocaleString("en");
 
@@ -38,9 +45,10 @@ export function dateOf(text) {
 // Seconds between two dates of the gateway, so that the clock of the browser doesn't matter.
 export const between = (from, to) => (from ? (Date.parse(to) - Date.parse(from)) / 1000 : null);
 
+// Tones of states; a state without one is neither good nor bad.
 export const TONES = {
   primary: "good", suspect: "warn", secondary: "bad", "half-open": "warn", pinned: "warn",
-  yes: "good", no: "bad", unknown: "warn",
+  yes: "good", no: "bad",
   empty: "good", moving: "good", waiting: "warn", "held-back": "warn", stalled: "bad", absent: "bad",
-  info: "good", warning: "warn", error: "bad", critical: "bad",
+  warning: "warn", error: "bad", critical: "bad",
 };
