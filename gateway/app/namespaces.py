@@ -20,6 +20,7 @@ from gateway.domain.errors import (
     EntityNotFound,
     GatewayError,
     InvalidRequest,
+    LoginRefused,
     NotAuthorized,
     Untrusted,
     locate,
@@ -87,6 +88,17 @@ async def enter(
         opened = await stack.enter_async_context(adapter)
     register(opened, abilities, runtime)
     return opened
+
+
+def check_options(namespace: Namespace, runtime: Runtime) -> None:
+    """
+    Check that the options fit the namespace; nothing is opened.
+
+    Raises:
+        Failure: they don't.
+    """
+    if not is_to_come(namespace):
+        _built(namespace, runtime)
 
 
 def enter_later(stack: AsyncExitStack, namespace: Namespace, runtime: Runtime) -> Adapter:
@@ -206,11 +218,10 @@ def refused(name: str, error: NotAuthorized, rights: Rights = Rights.SERVICE_BUS
         case Rights.SERVICE_BUS_ROLES | Rights.STORAGE_ROLES:
             advice = remedy(Ability.SEND, error, rights)
             cure = f"check namespaces.{name}.credential: {advice}"
+        case Rights.RABBITMQ if isinstance(error, LoginRefused):
+            cure = f"check the user in namespaces.{name}.url, and its password"
         case Rights.RABBITMQ:
-            cure = (
-                f"check the user in namespaces.{name}.url, its password, and that it may use the"
-                " vhost"
-            )
+            cure = f"{remedy(Ability.SEND, error, rights)}, which namespaces.{name}.url names"
         case Rights.STORAGE:
             cure = f"check the account's name in namespaces.{name}.url, and its key"
         case Rights.SERVICE_BUS:

@@ -13,7 +13,7 @@ from gateway.app.operations.findings import CheckFinding, Grade
 from gateway.commands.terminal import printable
 from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, DataBody, Delivery
 
-STYLES: Final = {Grade.GOOD: "green", Grade.WARNING: "yellow", Grade.BAD: "red"}
+STYLES: Final = {Grade.GOOD: "green", Grade.NOTE: "", Grade.WARNING: "yellow", Grade.BAD: "red"}
 
 
 def finding_line(finding: CheckFinding) -> Text:

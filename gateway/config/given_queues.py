@@ -28,7 +28,7 @@ def with_queues(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any
         raise ConfigError(  # without the URL: a secret may be in it, which no check has refused yet
             [
                 f"{QUEUE_OPTION}: a namespace of the gateway's own (embedded:PATH) expected;"
-                f" `pairgate create` makes a queue in namespace {name}"
+                f" `pairgate create queue` makes one in namespace {name}"
             ]
         )
     queues = list(namespace.get("queues", []))

@@ -162,6 +162,10 @@ class NotAuthorized(BrokerError):
     """The credentials are wrong, expired, or lack the right. A failover would hide the mistake."""
 
 
+class LoginRefused(NotAuthorized):
+    """The broker refuses user and password, or key name and key, whatever the user's rights."""
+
+
 class CredentialRefused(NotAuthorized):
     """The identity provider gives no access token for the credential. The broker wasn't asked."""
 

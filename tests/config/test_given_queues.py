@@ -53,7 +53,7 @@ def test_a_namespace_elsewhere_has_a_command_for_that() -> None:
 
     [problem] = caught.value.problems
     assert problem.startswith("--queue: a namespace of the gateway's own (embedded:PATH) expected")
-    assert "`pairgate create`" in problem
+    assert "`pairgate create queue`" in problem
 
 
 @pytest.mark.parametrize("url", ["amqps://user:hush@host", "servicebus:SharedAccessKey=hush"])

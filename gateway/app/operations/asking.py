@@ -149,7 +149,12 @@ def failure_of(
     """The failure of a request: final if the gateway refused it, else temporary."""
     refused = isinstance(error, BrokerError) and not error.counts_as_outage
     code = ExitCode.FAILED if refused or isinstance(error, MessageError) else ExitCode.TEMPORARY
-    return Failure(f"{endpoint}: {reason_of(error, seconds)}", code)
+    return Failure(named(endpoint, reason_of(error, seconds)), code)
+
+
+def named(endpoint: AdminEndpoint, text: str) -> str:
+    """The text with the endpoint's address, once."""
+    return text if str(endpoint) in text else f"{endpoint}: {text}"
 
 
 async def ask_status(config: Config, choice: AdminChoice) -> tuple[str, Status]:

@@ -13,10 +13,12 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import about_primary, identity_of, judge_backlog, likeness
 from gateway.app.namespaces import (
     check_credentials,
+    check_options,
     enter,
     is_own,
     is_to_come,
     reason_of,
+    refused,
     rights_of,
 )
 from gateway.app.operations.findings import CheckFinding, Findings, Grade
@@ -29,10 +31,19 @@ from gateway.capabilities import Topology, Verifies
 from gateway.config.file import Loaded
 from gateway.config.kinds import cannot
 from gateway.config.options import Config, Namespace, Pairing
+from gateway.config.places import authority_of
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
-from gateway.domain.health.abilities import Ability, remedy
+from gateway.domain.errors import (
+    BrokerError,
+    CredentialRefused,
+    EntityNotFound,
+    LoginRefused,
+    NotAuthorized,
+    NotSupported,
+    locate,
+)
+from gateway.domain.health.abilities import Ability, is_sure, remedy
 from gateway.extensions.listing import parts
 from gateway.offering import offered
 from gateway.pairing.options import hedge_after
@@ -42,6 +53,7 @@ from gateway.ports import Broker
 from gateway.wire.pairgate.advice import wake_text
 
 ASK_SECONDS: Final = 30.0
+_MISSING: Final = "missing"
 # Namespaces that hold the locks of a killed receiver until they expire. Elsewhere a lock ends with
 # the process that has the store open, or with the connection.
 _KEEPS_LOCKS: Final = ("servicebus", "storage-queue")
@@ -50,7 +62,7 @@ _KEEPS_LOCKS: Final = ("servicebus", "storage-queue")
 async def check(loaded: Loaded, runtime: Runtime, *, port_offset: int = 0) -> list[CheckFinding]:
     """Connect to everything and return the findings. Nothing is changed."""
     config, findings = loaded.config, Findings()
-    _read(loaded, findings)
+    _read(loaded, runtime, findings)
     for add in parts("findings"):
         await add(config, runtime, findings)
     running, is_served = await find_running(config, port_offset), False
@@ -80,14 +92,19 @@ async def check(loaded: Loaded, runtime: Runtime, *, port_offset: int = 0) -> li
     return findings.items
 
 
-def _read(loaded: Loaded, findings: Findings) -> None:
-    """Add the findings of the file alone."""
-    findings.add(loaded.source, Grade.GOOD, "the configuration is valid")
+def _read(loaded: Loaded, runtime: Runtime, findings: Findings) -> None:
+    """Add the findings of the file alone. What is wrong with options comes with their namespace."""
+    config = loaded.config
+    with suppress(Failure):
+        for namespace in config.namespaces.values():
+            check_options(namespace, runtime)
+        findings.add(loaded.source, Grade.GOOD, "the configuration is valid")
     for warning in loaded.warnings:
         findings.add(loaded.source, Grade.WARNING, warning)
-    wake = expected_wake(loaded.config)
+    wake = expected_wake(config)
     is_blind = not wake.announced and wake.poll_every is None
-    findings.add("listeners", Grade.WARNING if is_blind else Grade.GOOD, wake_text(wake))
+    if is_blind or config.listener != type(config.listener)():
+        findings.add("listeners", Grade.WARNING if is_blind else Grade.GOOD, wake_text(wake))
 
 
 async def _check_identity(
@@ -122,45 +139,73 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
         Failure: the namespace doesn't answer, or refuses the credentials.
     """
     subject = f"namespace {namespace.name}"
-    doubt = await check_credentials(broker, namespace)
+    await check_credentials(broker, namespace)
+    planned = namespace.plan.queues or namespace.plan.topics
     try:
         with trio.fail_after(ASK_SECONDS):
             found = await _find_any(broker)
+    except (LoginRefused, CredentialRefused) as error:
+        raise _refused(error, namespace) from error
     except (NotAuthorized, NotSupported) as error:
-        planned = namespace.plan.queues or namespace.plan.topics
         hint = "" if planned else "; with queues = [...] the right to send is checked"
-        grade = Grade.GOOD if planned else Grade.WARNING
-        findings.add(subject, grade, f"it answers, but can't list its queues ({error}){hint}")
+        findings.add(subject, Grade.NOTE, f"its queues can't be listed ({error}){hint}")
     except (BrokerError, trio.TooSlowError) as error:
-        raise Failure(reason_of(error, namespace, seconds=ASK_SECONDS)) from error
+        raise _unanswered(error, namespace) from error
     else:
         text = "it answers" if found else "it answers, and has no queue or topic yet"
         findings.add(subject, Grade.GOOD, text)
     if missing := cannot(namespace.url):
-        findings.add(subject, Grade.GOOD, f"this kind of namespace has no {', no '.join(missing)}")
-    if doubt is not None:
-        findings.add(subject, Grade.WARNING, doubt)
-    elif (verifies := offered(broker, Verifies)) is not None:
-        await _verify_queues(verifies, namespace, findings)
+        findings.add(subject, Grade.NOTE, f"this kind of namespace has no {', no '.join(missing)}")
+    await _check_plan(broker, namespace, findings)
 
 
-async def _verify_queues(broker: Verifies, namespace: Namespace, findings: Findings) -> None:
+def _refused(error: NotAuthorized, namespace: Namespace) -> Failure:
+    """The failure of a namespace that refuses the credentials, with the remedy."""
+    locate(error, authority_of(namespace))
+    return refused(namespace.name, error, rights_of(namespace))
+
+
+def _unanswered(
+    error: BrokerError | trio.TooSlowError, namespace: Namespace, entity: EntityPath | None = None
+) -> Failure:
+    """The failure of a namespace that doesn't answer, with the remedy."""
+    reason = reason_of(error, namespace, entity, ASK_SECONDS)
+    if isinstance(error, BrokerError) and is_sure(error):
+        reason = f"{reason}; {remedy(Ability.REACH, error)}"
+    return Failure(reason)
+
+
+async def _check_plan(broker: Broker, namespace: Namespace, findings: Findings) -> None:
     """
-    Check the settings of the configured queues.
+    Add what is wrong with the configured queues and topics: all missing ones as one finding.
 
     Raises:
         Failure: the namespace doesn't answer.
     """
-    for queue in namespace.plan.queues:
+    verifies, missing = offered(broker, Verifies), dict[str, list[str]]()
+    plan = namespace.plan
+    queues = [("queue", each.path) for each in plan.queues]
+    for kind, path in [*queues, *(("topic", each.path) for each in plan.topics)]:
+        problems: Sequence[str] = ()
         try:
             with trio.fail_after(ASK_SECONDS):
-                problems = await broker.verify(queue.path, is_backlog=False)
+                if verifies is not None and kind == "queue":
+                    problems = await verifies.verify(path, is_backlog=False)
+                else:
+                    await broker.probe(path)
         except EntityNotFound:
-            problems = ["missing"]
+            missing.setdefault(kind, []).append(str(path))
         except (BrokerError, trio.TooSlowError) as error:
-            raise Failure(reason_of(error, namespace, queue.path, ASK_SECONDS)) from error
+            if is_sure(error):
+                raise _unanswered(error, namespace, path) from error
+            problems = [reason_of(error, namespace, path, ASK_SECONDS)]
         for problem in problems:
-            findings.add(f"queue {queue.path}", Grade.WARNING, problem)
+            findings.add(f"{kind} {path}", Grade.WARNING, problem)
+    for kind, names in missing.items():
+        one = len(names) == 1
+        text = f"{kind if one else f'{kind}s'} {', '.join(names)} {'is' if one else 'are'} missing"
+        cure = f"`pairgate provision` creates {'it' if one else 'them'}"
+        findings.add(f"namespace {namespace.name}", Grade.WARNING, f"{text}; {cure}")
 
 
 async def _check_hedging(
@@ -199,19 +244,23 @@ async def _check_backlog(
     if pairing.options.has_order_leases:
         names.append(backlog.lease_queue(label))
     wanted = len(names)
+    # By the problem's text without the queue's name.
     queues_by_problem: dict[str, list[EntityPath]] = {}
+    texts: dict[str, str] = {}
     for queue in names:
         usable, problems = await _look_at(broker, namespace, queue, locks)
         there += usable
         for problem in problems:
-            queues_by_problem.setdefault(problem, []).append(queue)
-    for problem, queues in queues_by_problem.items():
+            queues_by_problem.setdefault(problem.replace(queue.name, ""), []).append(queue)
+            texts.setdefault(problem.replace(queue.name, ""), problem)
+    for alike, queues in queues_by_problem.items():
+        problem = texts[alike]
         subject = f"backlog queue {queues[0]}"
         if len(queues) > 1:
             subject = f"{len(queues)} backlog queues, {queues[0]} to {queues[-1]}"
         findings.add(subject, Grade.WARNING, problem)
     made_by = "`pairgate serve` creates them" if is_own(namespace) else "run `pairgate provision`"
-    hint = "" if there == wanted else f"; {made_by}"
+    hint = f"; {made_by}" if _MISSING in queues_by_problem else ""
     too_few = Grade.WARNING if there or is_own(namespace) else Grade.BAD
     findings.add(
         f"namespace {namespace.name}",
@@ -257,6 +306,9 @@ async def _look_at(
     """
     Return whether the queue accepts sends, and the doubts about it; add its lock duration to the
     list.
+
+    Raises:
+        Failure: the namespace doesn't answer, or refuses the login.
     """
     try:
         with trio.fail_after(ASK_SECONDS):
@@ -266,20 +318,36 @@ async def _look_at(
             if (verifies := offered(broker, Verifies)) is not None:
                 problems += await verifies.verify(queue, is_backlog=True)
             return True, problems
+    except LoginRefused as error:
+        raise _refused(error, namespace) from error
     except NotAuthorized as error:
         advice = remedy(Ability.MANAGE, error, rights_of(namespace))
         reason = reason_of(error, namespace, queue)
         doubt = f"its properties can't be read: {reason}; {advice}"
     except EntityNotFound:
-        return False, ["missing"]
+        return False, [_MISSING]
     except (BrokerError, trio.TooSlowError) as error:
-        return False, [reason_of(error, namespace, queue, ASK_SECONDS)]
+        return False, [_reason(error, namespace, queue)]
     try:
         with trio.fail_after(ASK_SECONDS):
             await broker.probe(queue)
     except (BrokerError, trio.TooSlowError) as error:
-        return False, [reason_of(error, namespace, queue, ASK_SECONDS)]
+        return False, [_reason(error, namespace, queue)]
     return True, [doubt]
+
+
+def _reason(error: BrokerError | trio.TooSlowError, namespace: Namespace, queue: EntityPath) -> str:
+    """
+    The reason why that queue can't be used.
+
+    Raises:
+        Failure: the namespace doesn't answer, or refuses the login: so it is with all queues.
+    """
+    if isinstance(error, LoginRefused):
+        raise _refused(error, namespace) from error
+    if is_sure(error):
+        raise _unanswered(error, namespace) from error
+    return reason_of(error, namespace, queue, ASK_SECONDS)
 
 
 def _of_failure(failure: Failure, running: str | None, subject: str) -> tuple[Grade, str]:

@@ -7,6 +7,7 @@ import attrs
 
 class Grade(enum.Enum):
     GOOD = "good"
+    NOTE = "note"  # neither good nor bad: a fact to know
     WARNING = "warning"
     BAD = "bad"
 

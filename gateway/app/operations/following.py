@@ -6,7 +6,7 @@ from typing import Final
 import trio
 
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_here
-from gateway.app.operations.asking import failure_of, fetch
+from gateway.app.operations.asking import failure_of, fetch, named
 from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError
@@ -60,7 +60,7 @@ async def follow_events(
         except BrokerError as error:
             if not error.counts_as_outage:
                 raise failure_of(endpoint, error) from error
-            lost(f"{endpoint}: {error}")
+            lost(named(endpoint, str(error)))
             await trio.sleep(RETRY_SECONDS)
 
 

@@ -229,7 +229,7 @@ def _failed(
     )
     hint = " (the outcome is unknown: it may have been done)" if unknown else ""
     if isinstance(error, EntityNotFound):
-        hint = cure_of_missing(target)
+        hint = cure_of_missing(target, str(entity))
     if isinstance(error, NotAuthorized):
         advice = remedy(ability, error, rights_of(target.namespace))
         hint = f"; {advice}"

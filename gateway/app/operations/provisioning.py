@@ -10,7 +10,7 @@ import trio
 from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import check_adopted, find_destination, judge_backlog, note_backlog
-from gateway.app.namespaces import is_to_come, reason_of, rights_of
+from gateway.app.namespaces import is_to_come, reason_of, refused, rights_of
 from gateway.app.operations.findings import Grade
 from gateway.app.operations.targets import enter_or_ask, find_running
 from gateway.app.runtime import Runtime
@@ -18,8 +18,8 @@ from gateway.config.file import Loaded
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, NotAuthorized
-from gateway.domain.health.abilities import Rights
+from gateway.domain.errors import BrokerError, LoginRefused, NotAuthorized
+from gateway.domain.health.abilities import Ability, Rights, remedy
 from gateway.pairing.provision import provision
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker
@@ -163,9 +163,13 @@ _RIGHTS: Final = {
 
 def _not_made(namespace: Namespace, error: BrokerError | trio.TooSlowError) -> Failure:
     reason = reason_of(error, namespace, seconds=ASK_SECONDS)
+    if isinstance(error, LoginRefused):
+        return refused(namespace.name, error, rights_of(namespace))
     if isinstance(error, NotAuthorized):
         text = f"{reason}; {_RIGHTS[rights_of(namespace)]}"
         return Failure(f"namespace {namespace.name}: {text}", ExitCode.WRONG)
     temporary = isinstance(error, trio.TooSlowError) or error.counts_as_outage
+    if isinstance(error, BrokerError) and temporary:
+        reason = f"{reason}; {remedy(Ability.REACH, error)}"
     code = ExitCode.TEMPORARY if temporary else ExitCode.FAILED
     return Failure(f"namespace {namespace.name}: {reason}", code)

@@ -50,11 +50,11 @@ class OpenNamespace:
     takes_texts_only: bool = False
 
 
-def cure_of_missing(target: OpenNamespace) -> str:
-    """The cure for a missing entity, as the end of a sentence."""
+def cure_of_missing(target: OpenNamespace, name: str) -> str:
+    """The cure for a missing queue, as the end of a sentence."""
     return (
-        f"; name it in queues = [...] of [namespaces.{target.home}] and run"
-        " `pairgate provision`, or let a client create it (PUT /NAME)"
+        f"; run `pairgate create queue {name}`, or name it in queues = [...] of"
+        f" [namespaces.{target.home}] and run `pairgate provision`"
     )
 
 

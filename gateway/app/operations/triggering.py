@@ -4,7 +4,7 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice, admin_here
-from gateway.app.operations.asking import ask_once, reason_of
+from gateway.app.operations.asking import ask_once, named, reason_of
 from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
@@ -30,5 +30,5 @@ async def trigger(config: Config, queue: str, choice: AdminChoice, *, size: int 
         with trio.fail_after(ANSWER_SECONDS):
             await ask_once(endpoint, Right.SEND, target, method="POST", success=202)
     except (BrokerError, trio.TooSlowError) as error:
-        raise Failure(f"{endpoint}: {reason_of(error)}") from error
+        raise Failure(named(endpoint, reason_of(error))) from error
     return str(endpoint)

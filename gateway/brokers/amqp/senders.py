@@ -80,7 +80,7 @@ async def within(seconds: float, what: str, step: Callable[[], Awaitable[T]]) ->
     """
     with trio.move_on_after(seconds):
         return await step()
-    raise Unavailable(f"{what}: no link was attached within {seconds:g} s")
+    raise Unavailable(f"{what}: no link was attached within {seconds:.3g} s")
 
 
 async def attach_sender(

@@ -24,6 +24,7 @@ from gateway.domain.errors import (
     BrokerError,
     Busy,
     CredentialRefused,
+    LoginRefused,
     NoAnswer,
     NotAuthorized,
     NoToken,
@@ -193,9 +194,8 @@ class Abilities:
             failed=at,
             remedy=remedy(tried, error, self.rights),
         )
-        is_sure = isinstance(error, Unreachable | Untrusted | NoToken | CredentialRefused)
         worked = known.seen if known.state is AbilityState.YES else None
-        if worked is not None and at - worked < AMONG and not is_sure:
+        if worked is not None and at - worked < AMONG and not is_sure(error):
             return ability, known
         still = known.state is AbilityState.NO and self._is_fresh(known, at)
         since = known.since if still else at
@@ -209,6 +209,12 @@ class Abilities:
     @staticmethod
     def _is_fresh(known: AbilityStatus, at: datetime) -> bool:
         return known.seen is not None and at - known.seen <= FRESH
+
+
+def is_sure(error: Exception) -> bool:
+    """True if the error concerns the whole namespace: no connection to it can be made or used."""
+    whole = Unreachable | Untrusted | NoToken | CredentialRefused | LoginRefused
+    return isinstance(error, whole)
 
 
 def _is_silence(error: BrokerError) -> bool:
@@ -226,6 +232,7 @@ _REMEDIES: Final[Mapping[type[BrokerError], str]] = {
     NoToken: "check whether the identity provider can be reached from here, and its status",
     CredentialRefused: "correct the credential of the namespace, as the identity provider says",
 }
+_OF_LOGIN: Final = {Rights.RABBITMQ: "check user and password"}
 _RIGHTS: Final = {Ability.SEND: "Send", Ability.RECEIVE: "Listen", Ability.MANAGE: "Manage"}
 _PERMISSIONS: Final = {
     Ability.SEND: "write",
@@ -257,6 +264,8 @@ _ROLES: Final = {
 
 def remedy(ability: Ability, error: BrokerError, rights: Rights = Rights.SERVICE_BUS) -> str:
     """Return a sentence of advice to the operator who reads that error."""
+    if isinstance(error, LoginRefused):
+        return _OF_LOGIN.get(rights, "check key name and key, or user and password")
     if isinstance(error, NotAuthorized) and not isinstance(error, CredentialRefused):
         match rights:
             case Rights.SERVICE_BUS_ROLES | Rights.STORAGE_ROLES:
@@ -264,7 +273,7 @@ def remedy(ability: Ability, error: BrokerError, rights: Rights = Rights.SERVICE
                 return f"give the identity the role {role}; a new role takes minutes to work"
             case Rights.RABBITMQ:
                 permission = _PERMISSIONS.get(ability, "read")
-                return f"check user and password, and give the user the permission {permission}"
+                return f"give the user the permission {permission} in the vhost"
             case Rights.STORAGE:
                 allowed = _ALLOWED.get(ability, "read (r)")
                 return (

@@ -99,7 +99,7 @@ async def check_queue(broker: Broker, queue: EntityPath) -> None:
         with trio.fail_after(ANSWER_SECONDS):
             info = await broker.inspect(queue)
     except EntityNotFound as error:
-        text = f"--load: {error}; `pairgate create {queue}` creates it"
+        text = f"--load: {error}; `pairgate create queue {queue}` creates it"
         raise Failure(text, ExitCode.WRONG) from error
     except (BrokerError, trio.TooSlowError) as error:
         raise Failure(f"--load: {queue}: {error or 'no answer'}", ExitCode.TEMPORARY) from error

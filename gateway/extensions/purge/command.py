@@ -2,7 +2,7 @@
 
 import sys
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import click
@@ -15,6 +15,11 @@ from gateway.commands.terminal import Invocation, command, confirm_by_name, run,
 from gateway.domain.errors import InvalidRequest
 from gateway.extensions.purge.calls import PURGE
 from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
+
+_UNCOUNTED: Final = (
+    "--messages: beside --confirm, the number of messages that you have seen expected; `pairgate"
+    " purge {}` counts them"
+)
 
 
 @command
@@ -38,6 +43,8 @@ def purge(invocation: Invocation, admin: AdminChoice, queue: str, **given: Any) 
             if found.messages:
                 _confirm(order, found)
             order = attrs.evolve(order, confirm=queue, messages=found.messages)
+        elif given["messages"] is None:
+            raise Failure(_UNCOUNTED.format(queue), ExitCode.WRONG)
         else:
             order = attrs.evolve(order, confirm=given["confirm"], messages=given["messages"])
     except InvalidRequest as error:

@@ -263,7 +263,8 @@ class EndWithout:
         await self._missing.found.wait()
         target, why = self._missing.target, f"queue {self._missing.queue} is missing"
         hint = "--wait-for-queue waits until it exists"
-        self._ending.leave(Failure(f"{target.name}: {why}{cure_of_missing(target)}. {hint}"), why)
+        cure = cure_of_missing(target, str(self._missing.queue))
+        self._ending.leave(Failure(f"{target.name}: {why}{cure}. {hint}"), why)
 
 
 async def _open_target(

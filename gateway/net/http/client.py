@@ -161,7 +161,7 @@ class HttpClient(trio.abc.AsyncResource):
                 stream = await self._connect()
         except trio.TooSlowError as error:
             seconds = self._options.connect_timeout
-            raise Unreachable(f"{self._authority} didn't connect within {seconds:g} s") from error
+            raise Unreachable(f"{self._authority} didn't connect within {seconds:.3g} s") from error
         except FAILURES as error:
             raise failure_of(self._authority, error) from error
         return _ClientConnection(stream, self._authority, self._tls)

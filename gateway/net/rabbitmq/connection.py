@@ -67,7 +67,7 @@ async def connect(target: BrokerLogin, nursery: trio.Nursery) -> "RabbitmqConnec
         await nursery.start(connection.run)
         return connection
     text = "no connection" if connection is None else "no handshake"
-    raise Unreachable(f"{target}: {text} within {target.connect_timeout:g} s")
+    raise Unreachable(f"{target}: {text} within {target.connect_timeout:.3g} s")
 
 
 class RabbitmqConnection:

@@ -16,6 +16,7 @@ from gateway.domain.errors import (
     InternalError,
     InvalidRequest,
     LockLost,
+    LoginRefused,
     MessageError,
     MessageNotFound,
     MessageTooLarge,
@@ -137,10 +138,9 @@ _TELLING: Final[Mapping[type[GatewayError], tuple[str, int]]] = MappingProxyType
 _SESSION_MISSING: Final = ("requires sessions", "entity requires one", "SessionId was not set")
 
 # RabbitMQ answers not-found for a vhost that doesn't exist.
-_OF_LOGIN: Final = frozenset(
+_WRONG_KEYS: Final = frozenset({"amqp:unauthorized-access", "com.microsoft:auth-failed"})
+_OF_LOGIN: Final = _WRONG_KEYS | frozenset(
     {
-        "amqp:unauthorized-access",
-        "com.microsoft:auth-failed",
         "com.microsoft:publisher-revoked",
         "amqp:not-found",
     }
@@ -203,7 +203,9 @@ def refusal_of_connection(condition: str, description: str) -> BrokerError:
     connection and so all entities. Only the login can be the caller's fault.
     """
     text = f"{description} ({condition})" if description else condition
-    return NotAuthorized(text) if condition in _OF_LOGIN else Unreachable(text)
+    if condition not in _OF_LOGIN:
+        return Unreachable(text)
+    return LoginRefused(text) if condition in _WRONG_KEYS else NotAuthorized(text)
 
 
 def condition_of(error: GatewayError) -> str:

@@ -6,6 +6,7 @@ from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
     InvalidRequest,
+    LoginRefused,
     MessageTooLarge,
     NotAuthorized,
     NotSupported,
@@ -82,7 +83,8 @@ def refusal_of_connection(code: int, text: str) -> BrokerError:
     said, lower = f"{text} ({code})", text.lower()
     of_login = code in {402, ACCESS_REFUSED, NOT_ALLOWED}
     if of_login and not any(each in lower for each in _NOT_THE_LOGIN):
-        return NotAuthorized(said)
+        # NOT_ALLOWED comes after the login: the vhost is missing, or the user may not use it.
+        return NotAuthorized(said) if code == NOT_ALLOWED else LoginRefused(said)
     return Unreachable(said)
 
 

@@ -2,6 +2,7 @@
 
 import random
 from datetime import timedelta
+from pathlib import Path
 
 import attrs
 import pytest
@@ -9,14 +10,29 @@ import trio
 
 from gateway.app.failure import Failure
 from gateway.app.namespaces import check_credentials
-from gateway.app.operations.checking import _check_identity, _look_at, _tell_secrecy
+from gateway.app.operations.checking import (
+    _check_backlog,
+    _check_identity,
+    _check_namespace,
+    _look_at,
+    _tell_secrecy,
+    check,
+)
 from gateway.app.operations.findings import Findings, Grade
 from gateway.app.operations.messages import _failed
 from gateway.app.operations.targets import OpenNamespace
+from gateway.app.runtime import Runtime
+from gateway.config.file import parse
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import EnvelopeKey
-from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable
+from gateway.domain.errors import (
+    BrokerError,
+    LoginRefused,
+    NotAuthorized,
+    Unavailable,
+    Unreachable,
+)
 from gateway.domain.health.abilities import Ability
 from gateway.domain.identity import Identity, fingerprint
 from gateway.domain.plan import Plan, PlannedQueue
@@ -79,7 +95,7 @@ async def test_missing_rights_to_a_backlog_queue_are_those_of_its_broker(
         (REST, "check the key name or user in namespaces.north.url, and the key or password"),
         (
             RABBITMQ,
-            "check the user in namespaces.north.url, its password, and that it may use the vhost",
+            "give the user the permission write in the vhost, which namespaces.north.url names",
         ),
         (STORAGE, "check the account's name in namespaces.north.url, and its key"),
     ],
@@ -96,6 +112,83 @@ async def test_refused_credentials_name_entity_status_and_the_cure_in_the_namesp
     text = str(refused.value)
     assert text.startswith("namespace north refuses the credentials: ")
     assert text.endswith(f", orders: HTTP status 401; {cure}")
+
+
+@pytest.mark.parametrize("namespace", [REST, RABBITMQ, STORAGE])
+@pytest.mark.parametrize("operation", [Operation.MANAGE, Operation.PROBE])
+async def test_a_refused_login_is_told_once_and_is_no_missing_permission(
+    broker: FaultyBroker, namespace: Namespace, operation: Operation
+) -> None:
+    refuse(broker, operation, LoginRefused("Login was refused (403)"))
+    planned = attrs.evolve(namespace, plan=REST.plan)
+    findings = Findings()
+
+    with pytest.raises(Failure) as refused:
+        await _check_namespace(broker, planned, findings)
+
+    text = str(refused.value)
+    assert text.count("Login was refused (403); check ") == 1
+    assert "permission" not in text
+    assert "Manage" not in text
+    assert findings.items == []
+
+
+async def test_all_missing_queues_are_one_finding(broker: FaultyBroker) -> None:
+    names = ("orders", "invoices", "bills")
+    plan = Plan(queues=tuple(PlannedQueue(path=EntityPath(name)) for name in names))
+    findings = Findings()
+
+    await _check_namespace(broker, attrs.evolve(REST, plan=plan), findings)
+
+    assert [each.text for each in findings.items if each.grade is Grade.WARNING] == [
+        "queues invoices, bills are missing; `pairgate provision` creates them"
+    ]
+
+
+async def test_a_namespace_without_connection_is_no_case_for_provision(
+    broker: FaultyBroker,
+) -> None:
+    refuse(broker, Operation.MANAGE, Unreachable("Connection refused"))
+    pairing = Pairing(primary="south", secondary="north", options=PairOptions(label="south"))
+    findings = Findings()
+
+    with pytest.raises(Failure) as failed:
+        await _check_backlog(broker, REST, pairing, findings)
+
+    assert str(failed.value).startswith("east.example:8080: Connection refused; check whether")
+    assert findings.items == []
+
+
+async def test_backlog_queues_with_one_problem_are_one_finding(broker: FaultyBroker) -> None:
+    def full(asked: Operation, entity: EntityPath | None) -> Refuse | None:
+        if asked is not Operation.MANAGE:
+            return None
+        return Refuse(lambda: Unavailable(f"queue {entity} is down"))
+
+    broker.fault = full
+    pairing = Pairing(primary="south", secondary="north", options=PairOptions(label="south"))
+    findings = Findings()
+
+    await _check_backlog(broker, REST, pairing, findings)
+
+    told = [(each.subject, each.text) for each in findings.items]
+    assert told[0] == (
+        "10 backlog queues, south/x-servicebus-transfer/0 to south/x-servicebus-transfer/9",
+        "east.example:8080: queue south/x-servicebus-transfer/0 is down",
+    )
+    assert told[1][1] == "0 of 10 backlog queues are usable"
+
+
+async def test_a_configuration_without_a_needed_key_is_not_called_valid(tmp_path: Path) -> None:
+    text = """
+[namespaces.west]
+url = "servicebus:Endpoint=sb://west.example/;SharedAccessKeyName=x"
+"""
+    loaded = parse(text, source="x.toml", folder=tmp_path, environ={})
+
+    found = [(each.subject, each.grade, each.text) for each in await check(loaded, Runtime())]
+    assert "the configuration is valid" not in str(found)
+    assert len([each for each in found if "key" in each[2]]) == 1
 
 
 async def test_a_namespace_that_answers_503_is_named_with_its_address(

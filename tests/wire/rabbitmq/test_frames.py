@@ -13,6 +13,7 @@ from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
     InvalidRequest,
+    LoginRefused,
     MessageError,
     MessageTooLarge,
     NotAuthorized,
@@ -307,7 +308,7 @@ def test_the_codes_of_the_broker(code: int, text: str, error: type[BrokerError])
 @pytest.mark.parametrize(
     ("code", "text", "error"),
     [
-        (403, "ACCESS_REFUSED - Login was refused", NotAuthorized),
+        (403, "ACCESS_REFUSED - Login was refused", LoginRefused),
         (530, "NOT_ALLOWED - vhost shop not found", NotAuthorized),
         (530, "NOT_ALLOWED - access to vhost '/' refused for user 'gw'", NotAuthorized),
         (
