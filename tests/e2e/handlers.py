@@ -12,7 +12,7 @@ from gateway.domain.message import Message
 from gateway.listening import Item
 
 NOTES = Path("notes")
-SOME = 200  # messages
+SOME = 100  # messages
 _worked = count(1)
 
 

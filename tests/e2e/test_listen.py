@@ -24,6 +24,7 @@ from gateway.ports import Broker
 from tests.brokers.storage_queue.azurites import client as storage_queues
 from tests.brokers.storage_queue.azurites import url_of
 from tests.e2e.commands import ADMIN
+from tests.e2e.handlers import SOME
 from tests.e2e.installation import client
 from tests.e2e.listen import LIMIT, LOOK, NOTE, ORDERS, SERVER, noted, until_noted
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 # The lock duration: so long the messages of a killed listener stay locked.
 LOCK = timedelta(seconds=5)
-SENT = [str(number) for number in range(1000)]
+SENT = [str(number) for number in range(400)]  # Azurite is the slower the more it holds
 NOTE_SOME = ("--python", "tests.e2e.handlers:note_until_told_to_end")
 
 
@@ -142,7 +143,7 @@ async def test_sigterm_under_load_loses_and_repeats_nothing(
     async with open_place(gateways, tmp_path) as place:
         await send(place.broker, *SENT)
         first = await start_listener(gateways, place, *NOTE_SOME)
-        await until_noted(200, first)
+        await until_noted(SOME, first)
         code = await first.wait()
         done_first = len(noted(first))
         second = await start_listener(gateways, place, *NOTE, name="second")
@@ -163,7 +164,7 @@ async def test_a_listener_that_is_killed_in_the_middle_loses_nothing(
     async with open_place(gateways, tmp_path) as place:
         await send(place.broker, *SENT)
         listeners = []
-        for goal in (200, 500, len(SENT)):
+        for goal in (SOME, 2 * SOME, len(SENT)):
             listeners.append(await start_listener(gateways, place, *NOTE, name=f"listener-{goal}"))
             await until_noted(goal, *listeners)
             if goal < len(SENT):

@@ -1,7 +1,7 @@
 """Lists, creates, updates and deletes sharded queues, each as a whole."""
 
-from collections.abc import Awaitable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import attrs
@@ -33,7 +33,11 @@ async def inspect_shards(broker: Broker, queue: ShardedQueue, entity: EntityPath
     As `Broker.inspect`: the properties of the first shard, and the counts of all. A count that one
     of them doesn't report is unknown.
     """
-    return summed(entity, [await broker.inspect(path) for path in _paths(queue, entity)])
+    infos: list[EntityInfo] = []
+    for number in queue.numbers:
+        with _made_later(queue, number):
+            infos.append(await broker.inspect(entity.shard(number)))
+    return summed(entity, infos)
 
 
 async def describe_shards(broker: Broker, queue: ShardedQueue, entity: EntityPath) -> EntityInfo:
@@ -100,11 +104,11 @@ async def update_shards(
     inspection at the end, the outcome is unknown if a shard was updated.
     """
     updates = required(broker, Updates)
-    first, *others = _paths(queue, entity)
-    await updates.update_queue(first, properties, if_version=if_version)
-    for path in others:
-        with halfway(True, _UPDATED):
-            await updates.update_queue(path, properties)
+    first, *others = queue.numbers
+    await updates.update_queue(entity.shard(first), properties, if_version=if_version)
+    for number in others:
+        with halfway(True, _UPDATED), _made_later(queue, number):
+            await updates.update_queue(entity.shard(number), properties)
     with halfway(True, _UPDATED):
         return await describe_shards(broker, queue, entity)
 
@@ -134,9 +138,20 @@ async def verify_shards(
 ) -> Sequence[str]:
     """As `Verifies.verify`, of all shards."""
     found: list[str] = []
-    for path in _paths(queue, entity):
-        found += await verifies.verify(path, is_backlog=is_backlog)
+    for number in queue.numbers:
+        with _made_later(queue, number):
+            found += await verifies.verify(entity.shard(number), is_backlog=is_backlog)
     return found
+
+
+@contextmanager
+def _made_later(queue: ShardedQueue, number: int) -> Iterator[None]:
+    """A context in which that shard may be missing if it joins: it is made like the first."""
+    try:
+        yield
+    except EntityNotFound:
+        if number not in queue.joining:
+            raise
 
 
 def summed(entity: EntityPath, infos: Sequence[EntityInfo]) -> EntityInfo:

@@ -4,6 +4,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import attrs
 import pytest
 import trio
 
@@ -134,3 +135,19 @@ async def test_a_queue_that_was_changed_and_then_cant_be_inspected_has_an_unknow
         await broker.delete_queue(ORDERS)
         with pytest.raises(OutcomeUnknown, match="shards were created, then: down"):
             await broker.create_queue(ORDERS, QueueProperties())
+
+
+async def test_a_shard_that_is_still_to_be_made_is_no_missing_queue(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as (broker, _):
+        broker.table.replace([attrs.evolve(FOUR, shards=5)])
+
+        assert (await broker.inspect(ORDERS)).active == 0
+        changed = QueueProperties(max_delivery_count=3)
+        updated = await required(broker, Updates).update_queue(ORDERS, changed)
+        assert updated.properties.max_delivery_count == 3
+
+        broker.table.join(ORDERS, 4)
+        with pytest.raises(EntityNotFound):
+            await broker.inspect(ORDERS)
