@@ -24,6 +24,7 @@ KINDS: Final = ("embedded", "amqp", "rabbitmq", "rabbitmq-management")
 PROCESSES: Final = ("own", "separate", "two")
 OUTAGES: Final = ("killed", "frozen", "slow")
 WIDTH: Final = 150  # characters of the table
+MOST_FAILURES: Final = 5  # texts
 START_LIMIT: Final = 90.0  # seconds: processes before a RabbitMQ look for queues one by one
 
 
@@ -69,6 +70,8 @@ def _add(table: Table, performed: Run, lies: Sequence[Lie]) -> float:
         told = ", ".join(f"{signal} {seconds:.0f}" for signal, seconds in own.items())
         heard = [each.seconds for each in performed.answers if each.process == process.name]
         table.add_row(performed.scene.name, process.name, told or "none", f"{sum(heard):.0f} s")
+    for failure in sorted(set(performed.failures))[:MOST_FAILURES]:
+        table.add_row("", "", failure, "")
     return sum(sums.values())
 
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 import attrs
 
 NOTICED: Final = 5.0  # seconds from the first diverted message until each process says so
-READING: Final = 1.0  # seconds that a reading takes at most
 GREEN: Final = 5.0  # seconds after the cure
 
 
@@ -50,6 +49,7 @@ class Story:
     repaired: float  # the primary answers again
     cured: float  # all sends go to the primary, and the backlog is empty
     counts: Sequence[TrueCount]
+    reading: float = 1.0  # seconds that a reading takes, or for which its counts may be late
 
     def between(self, begin: float, end: float) -> tuple[int, int] | None:
         """The least and the most messages between the dates; None: nobody counted around them."""
@@ -96,7 +96,7 @@ def _lies_in(story: Story, answer: Answer) -> Iterator[tuple[str, str]]:
     figures = {
         "depth": (backlog["pending"], as_of, answer.end),
         "metric": (metrics.get("pairgate_backlog_messages"), told_at, answer.end_of_metrics),
-        "chart": (answer.history, answer.history_at, _after(answer.history_at)),
+        "chart": (answer.history, answer.history_at, _after(answer.history_at, story.reading)),
     }
     for signal, (told, since, end) in figures.items():
         if told is not None and since is not None and end is not None:
@@ -108,9 +108,8 @@ def _lies_in(story: Story, answer: Answer) -> Iterator[tuple[str, str]]:
     yield from _verdict(story, answer)
 
 
-def _after(date: float | None) -> float | None:
-    """The end of a reading that began then: queues are asked one after the other."""
-    return None if date is None else date + READING
+def _after(date: float | None, seconds: float) -> float | None:
+    return None if date is None else date + seconds
 
 
 def _date(text: str) -> float:
