@@ -111,7 +111,8 @@ def test_the_error_of_an_ability_is_told_with_its_age_unless_a_problem_tells_it(
 def test_a_small_screen_shows_the_beginning_and_says_what_is_missing(
     state: Callable[[], Status],
 ) -> None:
-    whole, lines = shown(state()), shown(state(), height=10)
+    status = state()
+    whole, lines = shown(status), shown(status, height=10)
 
     assert lines[:9] == whole[:9]
     assert lines[9] == f"... and {len(whole) - 9} more lines: `pairgate status` shows all"

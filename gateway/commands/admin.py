@@ -7,6 +7,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import attrs
 import click
 from rich.text import Text
 
@@ -14,7 +15,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import asking
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminTokenSource, tls_files
 from gateway.commands.terminal import Invocation, add_port_offset, printable, run
-from gateway.config.options import PROCESSES, SERVE
+from gateway.config.options import PROCESSES, SERVE, Config
 from gateway.wire.pairgate.admin_json import value_of
 from gateway.wire.pairgate.control_call import ControlCall
 
@@ -102,7 +103,6 @@ def add_admin_access(function: Callable[..., None]) -> Callable[..., None]:
             tls=tls_files(ca=ca, certificate=cert, key=key),
             credentials=None if user is None else f"{user}:{_password(user)}",
             token=_token(user, token_file),
-            read_access=partial(invocation.read_with, "access"),
         )
         function(invocation, admin=admin, **rest)
 
@@ -110,6 +110,15 @@ def add_admin_access(function: Callable[..., None]) -> Callable[..., None]:
     for add in reversed(_OPTIONS):
         named = add(named)
     return named
+
+
+def with_keys_when_used(invocation: Invocation, admin: AdminChoice) -> tuple[Config, AdminChoice]:
+    """
+    The configuration without its secrets, and the choice with which the keys of its access policies
+    are read once one of them is used.
+    """
+    read = partial(invocation.read_with, "access")
+    return invocation.read_with(), attrs.evolve(admin, read_access=read)
 
 
 def give(
@@ -127,7 +136,7 @@ def give(
     Raises:
         Failure: as `asking.give`.
     """
-    config = invocation.read_with()
+    config, admin = with_keys_when_used(invocation, admin)
     answer: A
     address, answer = run(asking.give, config, admin, call, request, seconds)
     value = {"gateway": address, **value_of(answer)}

@@ -10,7 +10,7 @@ import click
 from gateway.app.failure import ExitCode
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.following import follow_events, last_events
-from gateway.commands.admin import add_admin
+from gateway.commands.admin import add_admin, with_keys_when_used
 from gateway.commands.terminal import (
     Interrupted,
     Invocation,
@@ -40,7 +40,7 @@ def events(invocation: Invocation, admin: AdminChoice, follow: bool, recent: int
 
     With --follow it goes on, also across a restart of the gateway.
     """
-    config = invocation.read_with()
+    config, admin = with_keys_when_used(invocation, admin)
 
     def show(event: ServerEvent) -> None:
         click.echo(event.data if invocation.as_json else printable(line_of(event.data)))

@@ -27,7 +27,7 @@ from gateway.app.operations.typed_message import (
 )
 from gateway.app.operations.ways_in import NamespaceChoice
 from gateway.app.runtime import Runtime
-from gateway.commands.admin import add_gateway
+from gateway.commands.admin import add_gateway, with_keys_when_used
 from gateway.commands.lines import delivery_head, delivery_lines, delivery_value, write_body
 from gateway.commands.place import add_body_type, add_place, complete_entity
 from gateway.commands.terminal import Duration, Invocation, command, printable, run
@@ -156,7 +156,7 @@ def peek(invocation: Invocation, where: Where, count: int, start: int, dead_lett
 )
 def trigger(invocation: Invocation, queue: str, size: int, admin: AdminChoice) -> None:
     """Tell the listeners of QUEUE of a message that didn't come through the gateway."""
-    config = invocation.read_with()
+    config, admin = with_keys_when_used(invocation, admin)
     address = run(triggering.trigger, config, queue, admin, size=size)
     told = {"queue": queue, "gateway": address}
     invocation.print(told, Text(f"the gateway at {address} has woken the listeners of {queue}"))

@@ -15,7 +15,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.asking import ask_readiness, ask_status
 from gateway.app.runtime import Runtime
-from gateway.commands.admin import add_admin
+from gateway.commands.admin import add_admin, with_keys_when_used
 from gateway.commands.status_screen import RED, OneScreen, screen
 from gateway.commands.terminal import (
     Interrupted,
@@ -51,7 +51,7 @@ def status(invocation: Invocation, watch: bool, ready: bool, admin: AdminChoice)
     Exit code 0: all is well. 1: the gateway needs attention; the first lines say why. 75: no
     gateway answers. With --ready, 1 means that it starts or ends; an outage doesn't count.
     """
-    config = invocation.read_with()
+    config, admin = with_keys_when_used(invocation, admin)
     if ready:
         _show_readiness(invocation, config, admin)
     if watch:

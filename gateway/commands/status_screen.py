@@ -113,7 +113,7 @@ def _backlog(pair: PairStatus, now: datetime) -> Iterator[Fact]:
     yield "backlog", f"{depth}{_age(backlog.oldest_age)}{as_of}"
     why = f": {progress.why}" if progress.why else ""
     left = "" if progress.seconds_left is None else f"; empty in {span(progress.seconds_left)}"
-    yield "way home", f"{progress.state.value}{why}{left}"
+    yield "way home", f"{progress.state.value.replace('-', ' ')}{why}{left}"
     if backlog.by_entity:
         texts = [f"{name} {count}" for name, count in backlog.by_entity.items()]
         yield "", f"by entity: {_first(texts, MOST_WAITING)}"

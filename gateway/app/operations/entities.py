@@ -10,8 +10,8 @@ import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.namespaces import reason_of, rights_of
-from gateway.app.operations.targets import OpenNamespace
+from gateway.app.namespaces import reason_of
+from gateway.app.operations.targets import OpenNamespace, beside, cure_of_refusal
 from gateway.app.operations.ways_in import NamespaceChoice, open_place
 from gateway.app.runtime import Runtime
 from gateway.capabilities import Topology, described
@@ -29,7 +29,7 @@ from gateway.domain.errors import (
     NotSupported,
     Outcome,
 )
-from gateway.domain.health.abilities import Ability, remedy
+from gateway.domain.health.abilities import Ability
 from gateway.domain.topics.filters import DEFAULT_RULE, Rule, SqlFilter
 from gateway.domain.topics.topology import (
     SubscriptionInfo,
@@ -427,12 +427,13 @@ def _failed(target: OpenNamespace, action: str, error: GatewayError | trio.TooSl
         code = ExitCode.TEMPORARY
     elif isinstance(error, NotAuthorized):
         code = ExitCode.WRONG
-        reason = f"{reason}; {remedy(Ability.MANAGE, error, rights_of(target.namespace))}"
+        reason = f"{reason}{cure_of_refusal(target, Ability.MANAGE, error)}"
     elif isinstance(error, BrokerError):
         code = ExitCode.TEMPORARY if error.counts_as_outage else code
         if error.outcome is Outcome.UNKNOWN:
             reason += " (the outcome is unknown: it may have been done)"
-    return Failure(f"{action} {_place_of(target)}: {reason}", code)
+    place = _place_of(target)
+    return Failure(f"{action} {place}: {beside(place, reason)}", code)
 
 
 def _place_of(target: OpenNamespace) -> str:

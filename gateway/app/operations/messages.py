@@ -8,8 +8,8 @@ import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.namespaces import reason_of, rights_of
-from gateway.app.operations.targets import OpenNamespace, cure_of_missing
+from gateway.app.namespaces import reason_of
+from gateway.app.operations.targets import OpenNamespace, beside, cure_of_missing, cure_of_refusal
 from gateway.app.operations.ways_in import NamespaceChoice, open_place
 from gateway.app.runtime import Runtime
 from gateway.capabilities import Peeks, Sessions, send_accepted_by
@@ -27,7 +27,7 @@ from gateway.domain.errors import (
     Outcome,
     Untrusted,
 )
-from gateway.domain.health.abilities import Ability, remedy
+from gateway.domain.health.abilities import Ability
 from gateway.domain.message import Abandon, Delivery, Message, Settlement
 from gateway.offering import offered, required
 from gateway.ports import Receiver
@@ -231,12 +231,11 @@ def _failed(
     if isinstance(error, EntityNotFound):
         hint = cure_of_missing(target, str(entity))
     if isinstance(error, NotAuthorized):
-        advice = remedy(ability, error, rights_of(target.namespace))
-        hint = f"; {advice}"
+        hint = cure_of_refusal(target, ability, error)
     way = f"through {target.name}"
     if target.passes_by:
         way = f"directly to {target.name}, because no gateway answers here"
-    return Failure(f"{action} {entity} {way}: {reason}{hint}", _code_of(error))
+    return Failure(f"{action} {entity} {way}: {beside(way, reason)}{hint}", _code_of(error))
 
 
 def _code_of(error: Exception) -> ExitCode:

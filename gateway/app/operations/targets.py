@@ -13,7 +13,7 @@ from gateway.app.assembly.wrapper_rows import Wrapping
 from gateway.app.assembly.wrappers import wrapped, wrappers
 from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.namespaces import enter, is_own, is_to_come
+from gateway.app.namespaces import enter, is_own, is_to_come, rights_of
 from gateway.app.runtime import Runtime
 from gateway.config.checks import requires_tls
 from gateway.config.kinds import options_class
@@ -21,6 +21,8 @@ from gateway.config.options import ADMIN, AMQP, STORAGE_QUEUE, Config, Endpoint,
 from gateway.config.places import moved
 from gateway.config.problems import no_namespace
 from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.errors import NotAuthorized
+from gateway.domain.health.abilities import Ability, remedy
 from gateway.frontends.auth import EMULATOR_POLICY
 from gateway.net import unix
 from gateway.net.tls import ClientTlsOptions, PinnedTlsOptions, TlsFileError, client_context
@@ -55,6 +57,23 @@ def cure_of_missing(target: OpenNamespace, name: str) -> str:
     return (
         f"; run `pairgate create queue {name}`, or name it in queues = [...] of"
         f" [namespaces.{target.home}] and run `pairgate provision`"
+    )
+
+
+def beside(place: str, reason: str) -> str:
+    """The reason, without the address with which a text about that place ends already."""
+    head, colon, rest = reason.partition(": ")
+    return rest if colon and place.rpartition(" ")[2] in head.split(", ") else reason
+
+
+def cure_of_refusal(target: OpenNamespace, ability: Ability, error: NotAuthorized) -> str:
+    """The cure for refused credentials or a missing right, as the end of a sentence."""
+    cure = remedy(ability, error, rights_of(target.namespace))
+    if not target.running:
+        return f"; {cure}"
+    return (
+        f"; {cure}, or run `pairgate check`, if it isn't the gateway that refuses, but namespace"
+        f" {target.home}"
     )
 
 

@@ -10,7 +10,7 @@ import click
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import asking
 from gateway.app.operations.admin_endpoint import AdminChoice
-from gateway.commands.admin import add_gateway, give
+from gateway.commands.admin import add_gateway, give, with_keys_when_used
 from gateway.commands.terminal import Invocation, command, confirm_by_name, run, waiting
 from gateway.domain.errors import InvalidRequest
 from gateway.extensions.purge.calls import PURGE
@@ -39,7 +39,8 @@ def purge(invocation: Invocation, admin: AdminChoice, queue: str, **given: Any) 
     try:
         order = PurgeOrder(queue=queue, dead_letters=given["dead_letters"], reason=given["reason"])
         if given["confirm"] is None:
-            _, found = run(asking.give, invocation.read_with(), admin, PURGE, order)
+            config, asks = with_keys_when_used(invocation, admin)
+            _, found = run(asking.give, config, asks, PURGE, order)
             if found.messages:
                 _confirm(order, found)
             order = attrs.evolve(order, confirm=queue, messages=found.messages)

@@ -56,7 +56,8 @@ def problems_of(status: Status) -> tuple[str, ...]:
     ends = dict.fromkeys(text for each in status.expiries for text in expiry_problems(each))
     pair = _problems_of(status.pair, _lost(status), at)
     sections = (text for each, value in status.sections.items() for text in each.problems(value))
-    return (*namespaces, *pair, *sections, *alarms, *ends)
+    # A drill comes first: it explains what the namespaces lack.
+    return (*sections, *namespaces, *pair, *alarms, *ends)
 
 
 def span(seconds: float) -> str:

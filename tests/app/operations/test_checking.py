@@ -225,6 +225,24 @@ async def test_a_failed_send_names_address_entity_and_cure(
     assert str(failure).startswith(f"send to orders through namespace north: {said}")
 
 
+async def test_a_refusal_through_a_gateway_may_be_that_of_its_namespace(
+    broker: FaultyBroker,
+) -> None:
+    target = OpenNamespace(
+        broker=broker, name="the gateway at x", namespace=REST, home="north", running=True
+    )
+
+    at = attrs.evolve(target, name="the gateway at east.example:8080")
+    told = str(_failed("send to", ORDERS, at, Unavailable("HTTP status 503"), Ability.SEND))
+    text = str(_failed("send to", ORDERS, target, NotAuthorized("refused (403)"), Ability.SEND))
+
+    assert told == "send to orders through the gateway at east.example:8080: HTTP status 503"
+    assert text.endswith(
+        "give the key the right Send, or run `pairgate check`, if it isn't the gateway that"
+        " refuses, but namespace north"
+    )
+
+
 @pytest.mark.parametrize(
     ("namespace", "encrypts", "said"),
     [

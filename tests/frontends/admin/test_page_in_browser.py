@@ -125,7 +125,7 @@ SEEN: Final = {
         "90.0/s; empty in about 1 min 8 s",
         "syphon on gw-2 (process 42)",
     ],
-    "held-back": ["held-back", "by ann since 2026-11-28 21:55", "pinned", "the syphon is paused"],
+    "held-back": ["held back", "by ann since 2026-11-28 21:55", "pinned", "the syphon is paused"],
     "draining": [
         *("moving", "204/s; empty in about 30 s", "3: 2 EntityNotFound, 1 TTLExpiredException"),
         *("5,292 messages", "redrive"),

@@ -28,6 +28,8 @@ def test_conclusions_from_the_figures_are_told() -> None:
 
     assert value["good"] is False
     assert value["problems"] == [
+        "a drill is under way: namespace east, hang, by ann until 12:00:30 UTC: game day;"
+        " `pairgate drill --end`",
         "namespace east hasn't been reached for 0:00:00: refused; check whether the namespace runs,"
         " and check its address, DNS and firewalls",
         "entities that are secondary: 1; check the primary: the table below and `namespaces` show"
@@ -38,8 +40,6 @@ def test_conclusions_from_the_figures_are_told() -> None:
         " fix the cause, then run `pairgate redrive`",
         "dead letters of the spool: 1 EntityNotFound, the oldest is 0:00:30 old:"
         " fix the cause, then run `pairgate redrive --spool`",
-        "a drill is under way: namespace east, hang, by ann until 12:00:30 UTC: game day;"
-        " `pairgate drill --end`",
         "syphon_stalled, 0:00:00 ago: pending 5; check the primary, and the events"
         " `syphon_backed_off` and `syphon_failed` in the log",
         "changed certificate files can't be used, and the previous ones stay in use: server.key:"

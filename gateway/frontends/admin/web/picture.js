@@ -1,7 +1,7 @@
 // The pair as a picture: where sends go now, at which rate, and how the backlog comes home.
 
 import { drawn, setContent, setText } from "./dom.js";
-import { UNKNOWN, count, rate } from "./words.js";
+import { UNKNOWN, count, rate, wordsOf } from "./words.js";
 
 const HEIGHT = 62;
 
@@ -62,7 +62,7 @@ export function show(status, rates, acceptsSends, picture, ways) {
     ...way([234, 142], [300, 212], flows(flow.backlog), rate(flow.backlog), [273, 168, "start"]),
     ...way([364, 190], [364, 70], progress.rate > 0, progress.rate === null ? "" : rate(progress.rate), [374, 128, "start"]),
     drawn("text", { x: 354, y: 128, "text-anchor": "end", class: "small" }, "syphon"),
-    drawn("text", { x: 354, y: 143, "text-anchor": "end", class: "small" }, progress.state),
+    drawn("text", { x: 354, y: 143, "text-anchor": "end", class: "small" }, wordsOf(progress.state)),
   ];
   if (pair.spool !== null) {
     shapes.push(

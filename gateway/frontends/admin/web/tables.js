@@ -1,7 +1,7 @@
 // The sections with tables and figures of the status.
 
 import { Rows, buttonOf, byId, element, setContent, setTerms, setText, state } from "./dom.js";
-import { TONES, UNKNOWN, between, bytes, count, dateOf, messages, rate, span, timeOf } from "./words.js";
+import { TONES, UNKNOWN, between, bytes, count, dateOf, messages, rate, span, timeOf, wordsOf } from "./words.js";
 
 const ABILITIES = ["send", "receive", "manage", "reach"];
 const MOST_ENTITIES = 100; // the status has no more; a row for each
@@ -179,7 +179,7 @@ export function showSummary(status, sends) {
   const tiles = [
     ["sends", sends],
     ["waiting", [depth, ...why(asOf)]],
-    ["way home", [state(progress.state, TONES[progress.state]), moves, ...why(progress.why)]],
+    ["way home", [state(wordsOf(progress.state), TONES[progress.state]), moves, ...why(progress.why)]],
   ];
   setContent(byId("summary-figures"), ...tiles.filter(([, value]) => value !== null).map(
     ([term, value]) => element("div", {}, element("dt", {}, term), element("dd", {}, ...[value].flat()))));

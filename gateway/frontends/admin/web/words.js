@@ -45,6 +45,9 @@ export function dateOf(text) {
 // Seconds between two dates of the gateway, so that the clock of the browser doesn't matter.
 export const between = (from, to) => (from ? (Date.parse(to) - Date.parse(from)) / 1000 : null);
 
+// A state of several words, as the JSON has it.
+export const wordsOf = (name) => name.replaceAll("-", " ");
+
 // Tones of states; a state without one is neither good nor bad.
 export const TONES = {
   primary: "good", suspect: "warn", secondary: "bad", "half-open": "warn", pinned: "warn",
