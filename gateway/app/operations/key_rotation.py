@@ -111,7 +111,10 @@ def backlog_doubt(status: Status | None) -> str:
     """
     if status is None or status.pair is None:
         return "no gateway here tells whether messages wait on the backlog"
-    counts = {"on the backlog": status.pair.backlog.pending}
+    backlog = status.pair.backlog
+    # A 0 that was only counted isn't what the secondary has said.
+    is_known = backlog.pending or backlog.is_empty
+    counts = {"on the backlog": backlog.pending if is_known else None}
     if status.pair.spool is not None:
         counts["in the local spool"] = status.pair.spool.pending
     for place, pending in counts.items():

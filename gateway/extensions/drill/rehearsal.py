@@ -264,7 +264,7 @@ class Rehearsal:
         return not (states if self.load is not None else states - {HALF_OPEN})
 
     def _is_empty(self, pair: PairStatus) -> bool:
-        return self._pending(pair) == 0
+        return self._pending(pair) == 0 and pair.backlog.is_empty
 
     def _pending(self, pair: PairStatus) -> int | None:
         """

@@ -199,8 +199,8 @@ def test_an_edit_of_the_configuration_meanwhile_is_kept(here: Here) -> None:
 def test_an_old_key_of_the_envelope_is_needed_while_messages_may_wait_under_it() -> None:
     assert OUTAGE.pair is not None
 
-    def doubt(pending: int | None, *spooled: int | None) -> str:
-        backlog = attrs.evolve(OUTAGE.pair.backlog, pending=pending)
+    def doubt(pending: int | None, *spooled: int | None, counted: bool = False) -> str:
+        backlog = attrs.evolve(OUTAGE.pair.backlog, pending=pending, counted=counted)
         spool = None
         for waiting in spooled:
             spool = SpoolStatus(
@@ -210,7 +210,8 @@ def test_an_old_key_of_the_envelope_is_needed_while_messages_may_wait_under_it()
         return backlog_doubt(attrs.evolve(OUTAGE, pair=pair))
 
     assert doubt(0) == ""
-    assert doubt(7) == "7 messages wait on the backlog"
+    assert doubt(0, counted=True) == "the number of messages on the backlog isn't known"
+    assert doubt(7, counted=True) == "7 messages wait on the backlog"
     assert doubt(None) == "the number of messages on the backlog isn't known"
     assert doubt(0, 0) == ""
     assert doubt(0, 500) == "500 messages wait in the local spool"
