@@ -57,7 +57,7 @@ class OrderPeers(Protocol):
         """
         ...
 
-    async def tell_orderer(self, address: str, queue: EntityPath) -> None:
+    async def notify_orderer(self, address: str, queue: EntityPath) -> None:
         """
         Tell that gateway that this one is the orderer of the queue.
 
@@ -84,7 +84,7 @@ class SendsInOrder(Protocol):
         """
         ...
 
-    def note_orderer(self, queue: EntityPath, address: str) -> None:
+    def record_orderer(self, queue: EntityPath, address: str) -> None:
         """
         Record that the gateway with that address is the orderer of the queue.
 

@@ -152,12 +152,12 @@ class _Channel:
         self.network.world.forwarded += 1
         return accepted_by
 
-    async def tell_orderer(self, address: str, queue: EntityPath) -> None:
+    async def notify_orderer(self, address: str, queue: EntityPath) -> None:
         peer = self._peer(address)
 
         async def note() -> None:
             if peer.pair is not None:
-                peer.pair.in_order.note_orderer(queue, self.own)
+                peer.pair.in_order.record_orderer(queue, self.own)
 
         await self._ask(note, inf)
 

@@ -142,8 +142,8 @@ class Peers:
             not_sent=not_sent,
         )
 
-    async def tell_orderer(self, address: str, queue: EntityPath) -> None:
-        """As `OrderPeers.tell_orderer`."""
+    async def notify_orderer(self, address: str, queue: EntityPath) -> None:
+        """As `OrderPeers.notify_orderer`."""
         peer = self._peer(await self._member(address))
         # An old process that drains has no use for the name: the new one has the clients' sends.
         await peer.ask(NameOrderer(self.own, queue), connects=True)

@@ -63,7 +63,7 @@ class SendsInOrder(Protocol):
         self, entity: EntityPath, queue: EntityPath, messages: Sequence[Message], seconds: float
     ) -> AcceptedBy: ...
 
-    def note_orderer(self, queue: EntityPath, address: str) -> None: ...
+    def record_orderer(self, queue: EntityPath, address: str) -> None: ...
 
 
 @attrs.frozen(eq=False)
@@ -138,7 +138,7 @@ class ClusterServer:
         elif self._orders is None:
             raise NotSupported("this gateway has no ordered entities")
         else:
-            self._orders.note_orderer(news.queue, news.sender)
+            self._orders.record_orderer(news.queue, news.sender)
 
     async def _sent(self, send: ForwardSend) -> HeldAnswer:
         if self._orders is None:

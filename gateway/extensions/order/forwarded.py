@@ -53,8 +53,8 @@ class ForwardedSends:
         assert batch.accepted_by is not None, "a batch without an error was accepted"
         return batch.accepted_by
 
-    def note_orderer(self, queue: EntityPath, address: str) -> None:
-        """As `OrderLeases.note_orderer`."""
+    def record_orderer(self, queue: EntityPath, address: str) -> None:
+        """As `OrderLeases.record_orderer`."""
         if self.sends.leases is None:
             raise NotSupported(f"this gateway has no lease of {queue}")
-        self.sends.leases.note_orderer(queue, address)
+        self.sends.leases.record_orderer(queue, address)

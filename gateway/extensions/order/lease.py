@@ -375,7 +375,7 @@ class OrderLeases:
         """The lease that sends of that key need."""
         return self._leases[key.number]
 
-    def note_orderer(self, queue: EntityPath, address: str) -> None:
+    def record_orderer(self, queue: EntityPath, address: str) -> None:
         """
         The gateway with that address says that it is the orderer of that queue.
 
@@ -570,7 +570,7 @@ class OrderLeases:
         address = request.properties.get(ADDRESS)
         if self.peers is not None and isinstance(address, str) and lease.may_be_named:
             with trio.move_on_after(ASK), suppress(BrokerError):
-                await self.peers.tell_orderer(address, lease.queue.path)
+                await self.peers.notify_orderer(address, lease.queue.path)
                 return
         lease.ask()
 

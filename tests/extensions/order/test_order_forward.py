@@ -79,8 +79,8 @@ class Orders:
             await trio.sleep_forever()
         return await self.in_order.send_forwarded(entity, queue, messages, seconds)
 
-    def note_orderer(self, queue: EntityPath, address: str) -> None:
-        self.in_order.note_orderer(queue, address)
+    def record_orderer(self, queue: EntityPath, address: str) -> None:
+        self.in_order.record_orderer(queue, address)
 
 
 @attrs.define(eq=False)
@@ -726,7 +726,7 @@ async def test_forwarded_sends_leave_connections_for_settlements(harness, cluste
     await trio.sleep(0.5)
 
     assert silent.asked <= 2
-    await cluster.nodes[other].cluster.peers.tell_orderer(ADDRESSES[0], QUEUE)
+    await cluster.nodes[other].cluster.peers.notify_orderer(ADDRESSES[0], QUEUE)
 
 
 async def test_after_a_take_over_the_new_process_learns_at_once_who_the_orderer_is(
