@@ -49,11 +49,11 @@ def keep_to_oneself(entity: EntityPath, began: float, reason: str) -> None:
 class SharesStates(Protocol):
     """Has the states adopted by the other processes with the same pair."""
 
-    def note_state(self, entity: EntityPath) -> None:
+    def record_state(self, entity: EntityPath) -> None:
         """The entity's state has changed; other processes should adopt it."""
         ...
 
-    def note_pins(self) -> None:
+    def record_pins(self) -> None:
         """The pins have changed."""
         ...
 
@@ -177,7 +177,7 @@ class StateTable:
         Any other entity follows at its next send, through `state_of`.
         """
         for each in self._sharing:
-            each.note_pins()
+            each.record_pins()
         for entity in entities:
             self.state_of(entity)
         for record in list(self._records.values()):
@@ -307,7 +307,7 @@ class StateTable:
         self._move(record, before.state, reason)
         if event is not FailoverEvent.PAUSED:  # a pause concerns this process alone
             for each in self._sharing:
-                each.note_state(record.entity)
+                each.record_state(record.entity)
         if before.state is State.PRIMARY and event in FAILURES and not advised:
             lost = self.evidence.namespace
             since = lost.since if lost.is_lost else now

@@ -105,12 +105,12 @@ class StateHub:
     def _pins(self) -> Any:
         return _converter.unstructure(self.states.pins.all())
 
-    def note_state(self, entity: EntityPath) -> None:
-        """As `SharesStates.note_state`, for the workers."""
+    def record_state(self, entity: EntityPath) -> None:
+        """As `SharesStates.record_state`, for the workers."""
         self._record(entity, PARENT)
 
-    def note_pins(self) -> None:
-        """As `SharesStates.note_pins`, for the workers."""
+    def record_pins(self) -> None:
+        """As `SharesStates.record_pins`, for the workers."""
         for reader in self._readers.values():
             reader.has_pins = False
             reader.wake()
@@ -170,12 +170,12 @@ class StateReplica:
         ]
         return {"changes": rows}
 
-    def note_state(self, entity: EntityPath) -> None:
-        """As `SharesStates.note_state`, for the parent."""
+    def record_state(self, entity: EntityPath) -> None:
+        """As `SharesStates.record_state`, for the parent."""
         self._changed[entity.key] = entity
         self.wake()
 
-    def note_pins(self) -> None:
+    def record_pins(self) -> None:
         """Do nothing: the parent decides which entities are pinned."""
 
 
