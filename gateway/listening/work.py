@@ -113,7 +113,7 @@ class Work(Generic[T]):
             session.job.report_error(session.queue, error)
             return poison.dead_letter(poison.MALFORMED, error, attempts)
         while True:
-            outcome = await self._take_turn(item)
+            outcome = await self._acquire_turn(item)
             if isinstance(outcome, EndpointDown):
                 if self._pause(outcome) or await self._may_wait():
                     continue
@@ -123,7 +123,7 @@ class Work(Generic[T]):
                 return outcome
             return await self._judge_failure(outcome)
 
-    async def _take_turn(self, item: Item[T]) -> Settlement | Exception:
+    async def _acquire_turn(self, item: Item[T]) -> Settlement | Exception:
         """Run the handler when there is a place for it, if its endpoint is up."""
         session = self.session
         while True:

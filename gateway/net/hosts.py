@@ -52,14 +52,14 @@ class Hosts:
         end = trio.current_time() + seconds
         failures: list[tuple[ServerAddress, BrokerError]] = []
         for left in range(len(self._places), 0, -1):
-            place = self._take_turn()
+            place = self._acquire_turn()
             try:
                 return await use(place, (end - trio.current_time()) / left)
             except BrokerError as error:
                 failures.append((place, error))
         raise _summary(failures)
 
-    def _take_turn(self) -> ServerAddress:
+    def _acquire_turn(self) -> ServerAddress:
         place = self._places[self._next]
         self._next = (self._next + 1) % len(self._places)
         return place

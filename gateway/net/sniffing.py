@@ -119,14 +119,14 @@ class Sniffer:
     async def _chosen(
         self, stream: trio.abc.Stream
     ) -> tuple[ConnectionHandler, trio.abc.Stream] | None:
-        stream, opening = await _look(stream)
+        stream, opening = await _peek(stream)
         secure = opening is Opening.TLS and self.tls is not None
         if secure:
             assert self.tls is not None
             secured = await accept_tls(stream, self.tls, self.handshake_timeout)
-            stream, opening = await _look(secured)
+            stream, opening = await _peek(secured)
         elif opening is not None and opening is not Opening.TLS and self._takes_only_tls():
-            await self._tell_to_use_tls(stream, opening)
+            await self._refuse_without_tls(stream, opening)
             raise ConnectionRefusedError("plain text on a port that requires TLS")
         return await self._matched(stream, opening, secure)
 
@@ -135,7 +135,7 @@ class Sniffer:
             return False
         return self.requires_tls or self.tls.verify_mode is ssl.CERT_REQUIRED
 
-    async def _tell_to_use_tls(self, stream: trio.abc.Stream, opening: Opening) -> None:
+    async def _refuse_without_tls(self, stream: trio.abc.Stream, opening: Opening) -> None:
         """Send the protocol's own refusal of plain text, and give the client time to read it."""
         answer = _AMQP_OVER_TLS
         if opening is not Opening.AMQP:
@@ -161,7 +161,7 @@ class Sniffer:
         return None if socket is None else (self.amqp, socket)
 
 
-async def _look(stream: trio.abc.Stream) -> tuple[trio.abc.Stream, Opening | None]:
+async def _peek(stream: trio.abc.Stream) -> tuple[trio.abc.Stream, Opening | None]:
     """
     Return a stream that begins with the same bytes again, and the protocol. None: the stream ended
     without a byte, as that of a port scan.

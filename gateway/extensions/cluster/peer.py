@@ -160,7 +160,7 @@ class Peer:
         connection; `make` then makes it, with so many seconds for the orderer.
         """
         until = trio.current_time() + seconds
-        if not await self._take_turn(until):
+        if not await self._acquire_turn(until):
             raise Unavailable(f"{self.address}: too many sends to it are under way")
 
         def content() -> bytes:
@@ -172,7 +172,7 @@ class Peer:
         finally:
             self._sends.release()
 
-    async def _take_turn(self, until: float) -> bool:
+    async def _acquire_turn(self, until: float) -> bool:
         with trio.move_on_at(until):
             await self._sends.acquire()
             return True

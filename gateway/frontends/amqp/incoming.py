@@ -201,7 +201,7 @@ class IncomingLink:
             while self._waiting and not self._is_held_up:
                 options = self._context.options
                 most, most_bytes = largest_step(options.max_group, options.max_group_bytes)
-                turn = await self._take_turn(most, most_bytes)
+                turn = await self._acquire_turn(most, most_bytes)
                 try:
                     await self._prepare()
                     self._beginning = False
@@ -218,7 +218,7 @@ class IncomingLink:
             self._beginning = False
             self._working -= 1
 
-    async def _take_turn(self, most: int, most_bytes: int) -> RequestTurn | None:
+    async def _acquire_turn(self, most: int, most_bytes: int) -> RequestTurn | None:
         """
         Wait for the turn of this client. The step is taken afterwards, so that the order doesn't
         depend on the order in which two tasks resume.

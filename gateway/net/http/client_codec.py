@@ -68,7 +68,7 @@ class ClientCodec:
         if not data:
             raise h11.RemoteProtocolError("the connection was closed")
         if self._parser is None and self._head is None:
-            self._head, data = self._take_plain_head(data)
+            self._head, data = self._read_plain_head(data)
             if self._head is None:
                 self._parser = h11.Connection(
                     h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE_HEAD
@@ -117,7 +117,7 @@ class ClientCodec:
         except (h11.LocalProtocolError, UnicodeError) as error:
             raise InvalidRequest(f"the request can't be written: {error}") from error
 
-    def _take_plain_head(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
+    def _read_plain_head(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
         """Split a plain head off the data, and decode them; None: the response is left to h11."""
         end = data.find(b"\r\n\r\n") + 4
         if end < 4 or self.request.method == "HEAD":

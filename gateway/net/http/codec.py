@@ -101,9 +101,9 @@ class HttpCodec:
             RequestRefused: with the status to answer; no other request can follow.
         """
         try:
-            if self._framing is None and not (self._buffer and self._take_head()):
+            if self._framing is None and not (self._buffer and self._read_head()):
                 return None
-            return self._take_body()
+            return self._read_body()
         except h11.RemoteProtocolError as error:
             raise RequestRefused(error.error_status_hint, f"{error}.") from error
 
@@ -150,7 +150,7 @@ class HttpCodec:
         asked_for_head = self._head is not None and self._head.method == "HEAD"
         return response.status not in _BODILESS and not asked_for_head
 
-    def _take_head(self) -> bool:
+    def _read_head(self) -> bool:
         self._head = None
         end = self._buffer.find(b"\r\n\r\n", max(self._searched - 3, 0))
         if end < 0:
@@ -185,7 +185,7 @@ class HttpCodec:
             read_fields(event.headers.raw_items()),
         )
 
-    def _take_body(self) -> Request | None:
+    def _read_body(self) -> Request | None:
         assert self._framing is not None
         encoded = self._framing.consume(self._buffer)
         self.body_received += len(encoded)

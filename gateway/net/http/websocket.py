@@ -137,14 +137,14 @@ class WebSocketStream(trio.abc.Stream):
         Raises:
             trio.BrokenResourceError: the stream broke, or the client sent text.
         """
-        await self._take_events()  # data may have come with the request
+        await self._handle_events()  # data may have come with the request
         while not self._received and not self._ended:
             data = await self._stream.receive_some(_RECEIVE_SIZE)
             if not data:
                 self._ended = True
                 break
             self._socket.receive_data(bytes(data))
-            await self._take_events()
+            await self._handle_events()
         size = len(self._received) if max_bytes is None else max_bytes
         taken = bytes(self._received[:size])
         del self._received[:size]
@@ -173,7 +173,7 @@ class WebSocketStream(trio.abc.Stream):
         finally:
             await self._stream.aclose()
 
-    async def _take_events(self) -> None:
+    async def _handle_events(self) -> None:
         for number, event in enumerate(self._socket.events(), 1):
             if isinstance(event, BytesMessage):
                 self._received += event.data

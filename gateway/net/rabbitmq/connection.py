@@ -205,12 +205,12 @@ class RabbitmqConnection:
 
     def forget(self, number: int) -> None:
         self._channels.pop(number, None)
-        self._end_if_replaced()
+        self._close_if_replaced()
 
     def replaced(self) -> None:
         """Note that another connection is used from now on: this one ends with its channels."""
         self._is_replaced = True
-        self._end_if_replaced()
+        self._close_if_replaced()
 
     def fail(self, error: BrokerError) -> None:
         """End the connection now, for the given reason."""
@@ -225,7 +225,7 @@ class RabbitmqConnection:
             await self.ended.wait()
         self.fail(Unavailable("closed"))
 
-    def _end_if_replaced(self) -> None:
+    def _close_if_replaced(self) -> None:
         if self._is_replaced and all(each.is_over for each in self._channels.values()):
             self.fail(Unavailable(f"{self._target}: the connection was replaced"))
 
@@ -315,7 +315,7 @@ class RabbitmqConnection:
         interval = float(self._target.login.heartbeat)
         while True:
             await trio.sleep(interval / 2)
-            self._end_if_replaced()  # channels that were closed without an answer
+            self._close_if_replaced()  # channels that were closed without an answer
             if trio.current_time() - self._heard > _MISSED * interval:
                 # This process may have been paused: read the data that arrived meanwhile.
                 await trio.sleep(_GRACE)
