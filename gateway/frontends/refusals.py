@@ -69,11 +69,11 @@ class Refusals:
                 while not self._told:
                     await self._reports.wait_next()
                 await trio.sleep(WINDOW)
-                self._end_window()
+                self._close_window()
         finally:
-            self._end_window()
+            self._close_window()
 
-    def _end_window(self) -> None:
+    def _close_window(self) -> None:
         told, self._told = self._told, {}
         for event, times in told.items():
             if times:

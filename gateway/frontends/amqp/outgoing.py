@@ -357,13 +357,13 @@ class OutgoingLink:
             room = min(credit, self.unsettled.room)
             if room <= 0:
                 await self._wait(credit)
-            elif await self._take_and_hand_out(receiver, min(room, share)):
+            elif await self._receive_and_hand_out(receiver, min(room, share)):
                 share = min(share * 2, self._context.options.max_taken)
             else:
                 share = 1
         await trio.sleep_forever()  # the client may still settle its deliveries
 
-    async def _take_and_hand_out(self, receiver: _Receiver, asked: int) -> bool:
+    async def _receive_and_hand_out(self, receiver: _Receiver, asked: int) -> bool:
         """Return True if there were as many messages as asked for."""
         draining, interruptions = self._draining, self._interruptions
         deliveries = await self._take(receiver, asked)

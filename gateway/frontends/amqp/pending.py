@@ -193,7 +193,7 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
             await trio.lowlevel.checkpoint()
             await self._turn.give_way()
             return self._next_piece()
-        self._end_turn()
+        self._release_turn()
         if not self._data:
             self._pending.record_unfinished(self._unfinished())
             await self._pending.wait_for_room()
@@ -219,7 +219,7 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
             self._size = min(LARGEST_PIECE, self._size * 2)
         self._returned = math.inf
 
-    def _end_turn(self) -> None:
+    def _release_turn(self) -> None:
         turn, self._turn = self._turn, None
         if turn is not None:
             turn.release()
@@ -237,5 +237,5 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
             await self._inner.send_eof()
 
     async def aclose(self) -> None:
-        self._end_turn()
+        self._release_turn()
         await self._inner.aclose()

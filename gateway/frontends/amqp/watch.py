@@ -115,7 +115,7 @@ class ConnectionWatch:
             self._close_soon("The connection was without links for too long.")
         elif now >= self._look_at:
             self._context.tokens.drop_expired()
-            self._end_unauthorized()
+            self._stop_unauthorized()
             self._set_next_look()
         return self._look_at
 
@@ -170,7 +170,7 @@ class ConnectionWatch:
         links = self._context.links.values()
         return [link for link in links if isinstance(link, IncomingLink)]
 
-    def _end_unauthorized(self) -> None:
+    def _stop_unauthorized(self) -> None:
         for link_id, link in list(self._context.links.items()):
             try:
                 if link.need is not None:

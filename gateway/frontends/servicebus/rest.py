@@ -309,10 +309,10 @@ class ServiceBusRestFrontend:
         with trio.move_on_after(min(wait, self.options.longest_wait)):
             deliveries = await take(operation.entity, operation.most, any_token=not deletes)
         if deletes:
-            deliveries = await self._take_away(operation.entity, deliveries)
+            deliveries = await self._complete_all(operation.entity, deliveries)
         return rest.Delivered(deliveries=tuple(deliveries))
 
-    async def _take_away(
+    async def _complete_all(
         self, entity: EntityPath, deliveries: Sequence[Delivery]
     ) -> Sequence[Delivery]:
         """
