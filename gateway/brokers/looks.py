@@ -90,7 +90,7 @@ class Looks:
             BrokerError: as `ask`.
         """
         await trio.lowlevel.checkpoint()
-        while not (found := self._take_kept(limit, lock)):
+        while not (found := self._pop_kept(limit, lock)):
             look = self._continued(lock) or self._begin(ask, lock, waits)
             try:
                 await look.over.wait()
@@ -155,7 +155,7 @@ class Looks:
             look.scope.deadline = min(look.scope.deadline, now + _AFTER)
             self._left.append(look)
 
-    def _take_kept(self, limit: int, lock: timedelta | None) -> list[Delivery]:
+    def _pop_kept(self, limit: int, lock: timedelta | None) -> list[Delivery]:
         found: list[Delivery] = []
         now = self.clock()
         for kept in self._kept:

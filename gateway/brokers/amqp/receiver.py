@@ -111,7 +111,7 @@ class AmqpReceiver:
                 await self._look_after_link()
                 link = self._link
                 link.set_credit(min(self._wanted, _MAX_CREDIT) - len(link.arrived))
-                taken = self._take_arrived(link, limit)
+                taken = self._pop_arrived(link, limit)
                 if taken and self._mode is ReceiveMode.RECEIVE_AND_DELETE:
                     taken = await self._take_away(taken)
                 if taken:
@@ -276,7 +276,7 @@ class AmqpReceiver:
         former.leave()
         self._former = [*(each for each in self._former if each.why is None), former]
 
-    def _take_arrived(self, link: ReceivingLink, limit: int) -> list[Delivery]:
+    def _pop_arrived(self, link: ReceivingLink, limit: int) -> list[Delivery]:
         taken: list[Delivery] = []
         size = 0
         while link.arrived and len(taken) < limit:
@@ -359,7 +359,7 @@ class DrainingReceiver(AmqpReceiver):
         if not link.arrived:
             link.set_credit(limit)
             await link.drain()
-        taken = self._take_arrived(link, limit)
+        taken = self._pop_arrived(link, limit)
         if taken and self._mode is ReceiveMode.RECEIVE_AND_DELETE:
             taken = await self._take_away(taken)
         return taken

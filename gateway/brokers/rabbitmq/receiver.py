@@ -150,7 +150,7 @@ class RabbitmqReceiver:
 
     async def receive_available(self, limit: int) -> Sequence[Delivery]:
         """As `ReceivesAvailable.receive_available`; nothing at `max_unsettled_bytes`."""
-        return await self._receive(limit, self._look)
+        return await self._receive(limit, self._poll_once)
 
     async def _receive(
         self, limit: int, wait: Callable[[int], Awaitable[None]]
@@ -191,7 +191,7 @@ class RabbitmqReceiver:
         with self._doubts.settling(delivery.lock_token):
             channel = self._deliveries.written_on(delivery, settlement)
             if channel is None:
-                channel = await self._write_one(self._take(delivery), settlement)
+                channel = await self._write_one(self._claim(delivery), settlement)
             await self._deliveries.flush(channel, (delivery,))
 
     async def settle_many(
@@ -260,7 +260,7 @@ class RabbitmqReceiver:
             BrokerError: the broker didn't confirm it; it requeues the messages when it notices the
                 end of the channel.
         """
-        self._end_tasks()
+        self._stop_tasks()
         channel, consumer = self._channel, self._consumer
         if channel is None or channel.is_over:
             return
@@ -272,11 +272,11 @@ class RabbitmqReceiver:
 
     def close(self) -> None:
         """Close the channel, by which the broker requeues all of its messages. Doesn't wait."""
-        self._end_tasks()
+        self._stop_tasks()
         if self._channel is not None:
             self._channel.close()
 
-    def _end_tasks(self) -> None:
+    def _stop_tasks(self) -> None:
         self._scope.cancel()
         for each in self._subscriptions:
             each.scope.cancel()
@@ -291,7 +291,7 @@ class RabbitmqReceiver:
             await self._wait_for_one(limit)
             await self._gather(limit)  # other receives may have taken everything meanwhile
 
-    async def _look(self, limit: int) -> None:
+    async def _poll_once(self, limit: int) -> None:
         """
         Return when the messages have arrived that were available at the call. A queue serves its
         consumers before it answers another request.
@@ -541,7 +541,7 @@ class RabbitmqReceiver:
             try:
                 if settlement.__class__ is not Complete:  # mostly: there is nothing to check
                     check_settlement(settlement, self._entity)
-                held = self._take(delivery)
+                held = self._claim(delivery)
             except BrokerError as error:
                 verdicts[index] = error
             else:
@@ -560,7 +560,7 @@ class RabbitmqReceiver:
             self._deliveries.acknowledge([held])
         return self._deliveries.record_settlement(held, settlement)
 
-    def _take(self, delivery: Delivery) -> Held:
+    def _claim(self, delivery: Delivery) -> Held:
         held = self._deliveries.claim(delivery)
         if held is None:
             raise lock_lost(delivery)

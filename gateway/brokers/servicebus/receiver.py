@@ -130,13 +130,13 @@ class RestReceiver:
         The namespace is to answer before the caller's deadline. The messages of a later answer are
         for the next receive.
         """
-        return await self._look(limit, min(self._poll, _answerable()))
+        return await self._poll_once(limit, min(self._poll, _answerable()))
 
     async def receive_available(self, limit: int) -> Sequence[Delivery]:
         """As `ReceivesAvailable.receive_available`: the namespace doesn't wait."""
-        return await self._look(limit, 0.0)
+        return await self._poll_once(limit, 0.0)
 
-    async def _look(self, limit: int, waits: float) -> Sequence[Delivery]:
+    async def _poll_once(self, limit: int, waits: float) -> Sequence[Delivery]:
         most = min(limit, self._most, MAX_LIMIT)
         return await self.looks.receive(partial(self._ask, most, waits), most, waits=waits)
 

@@ -118,7 +118,7 @@ class StorageQueueReceiver:
         """As `Polls.poll`."""
         lock = None if lock is None else min(lock, timedelta(seconds=storage.MAX_VISIBILITY))
         most = min(limit, storage.MAX_MESSAGES)
-        found = await self.looks.receive(partial(self._take, most, lock), most, lock=lock)
+        found = await self.looks.receive(partial(self._request, most, lock), most, lock=lock)
         return found if self._mode is ReceiveMode.PEEK_LOCK else await self._taken_away(found)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
@@ -234,7 +234,7 @@ class StorageQueueReceiver:
 
     # --- receiving
 
-    async def _take(self, limit: int, wanted: timedelta | None) -> list[Delivery]:
+    async def _request(self, limit: int, wanted: timedelta | None) -> list[Delivery]:
         await self._read_properties()
         lock = wanted or self._lock
         asked = self._clock()
