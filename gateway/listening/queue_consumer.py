@@ -78,9 +78,9 @@ class QueueConsumer(Generic[T]):
         self.stats.operations.start(trio.current_time())
         while not self._draining.is_set():
             await self._serve()
-            self._tell_started()
+            self._report_started()
             await self._rest()
-        self._tell_started()
+        self._report_started()
 
     def drain(self) -> None:
         """Receive nothing more; let running handlers finish, abandon the other messages."""
@@ -132,7 +132,7 @@ class QueueConsumer(Generic[T]):
                     async with self.job.broker.open_receiver(self.queue) as receiver:
                         scope.deadline = inf
                         turn.close()
-                        self._tell_started()
+                        self._report_started()
                         await self._work_with(receiver)
                         scope.deadline = trio.current_time() + limit
                 if scope.cancelled_caught:
@@ -144,7 +144,7 @@ class QueueConsumer(Generic[T]):
             finally:
                 self._session = self._takers = self._handlers = None
 
-    def _tell_started(self) -> None:
+    def _report_started(self) -> None:
         starting, self._starting = self._starting, trio.TASK_STATUS_IGNORED
         starting.started()
 

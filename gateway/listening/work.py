@@ -65,7 +65,7 @@ class Work(Generic[T]):
             with self._scope:
                 await self._settle(await self._judge())
             if self._scope.cancelled_caught:
-                await self._end_early()
+                await self._stop_early()
         finally:
             session.locks.forget(self)
             session.endpoint.leave(self)
@@ -265,7 +265,7 @@ class Work(Generic[T]):
             )
             session.job.observer.report(event)
 
-    async def _end_early(self) -> None:
+    async def _stop_early(self) -> None:
         """End the work, because the drain doesn't wait for it or its lock is about to expire."""
         if self._if_released is None:
             self._record_late()

@@ -141,7 +141,7 @@ class CommandHandler:
                     check=False,
                     # An interrupt from the keyboard is for this process; the command ends with it.
                     start_new_session=True,
-                    deliver_cancel=_end_all,
+                    deliver_cancel=_stop_all,
                 )
             except OSError as error:
                 if error.errno == errno.E2BIG:
@@ -173,7 +173,7 @@ class TypedHandler:
         return await self.inner(item)
 
 
-async def _end_all(process: trio.Process) -> None:
+async def _stop_all(process: trio.Process) -> None:
     """
     Send SIGTERM to a command and the processes that it started, and SIGKILL if they don't end soon.
     """

@@ -50,12 +50,12 @@ class Reporter:
     async def run(self, part: Callable[[], None]) -> None:
         """Report changes; call `part` when the agent's end is closed, then return."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._tell)
+            nursery.start_soon(self._report)
             await self._wait_for_end()
             nursery.cancel_scope.cancel()
         part()
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         seen = 0
         while True:
             seen = await self.measured.changed.wait(seen)
