@@ -119,7 +119,7 @@ class ClaimedReceiver(Wrapper):
         """As `ReceivesAvailable.receive_available`; a held message isn't available."""
         whole: Sequence[Delivery] = ()
         with self._passing_on():
-            while not whole and (batch := self._ready(limit) or await self._look(limit)):
+            while not whole and (batch := self._ready(limit) or await self._poll_once(limit)):
                 whole = await self._deliver(batch)
         return whole
 
@@ -212,7 +212,7 @@ class ClaimedReceiver(Wrapper):
             taken = await self.inner.receive(limit)
         return deque(_FetchedDelivery(each, self._lock_of(each)) for each in taken)
 
-    async def _look(self, limit: int) -> deque[_FetchedDelivery]:
+    async def _poll_once(self, limit: int) -> deque[_FetchedDelivery]:
         await trio.lowlevel.checkpoint()
         if self._takes_no_more:
             return deque()

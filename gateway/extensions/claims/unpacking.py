@@ -77,7 +77,7 @@ class PackedReceiver(Wrapper):
 
     async def receive_available(self, limit: int) -> Sequence[Delivery]:
         """As `ReceivesAvailable.receive_available`, and `receive`."""
-        return await self._receive(limit, self._look)
+        return await self._receive(limit, self._poll_once)
 
     async def _receive(
         self, limit: int, fill: Callable[[int], Awaitable[None]]
@@ -123,7 +123,7 @@ class PackedReceiver(Wrapper):
                 taken = await self.inner.receive(min(limit, AT_ONCE))
             await self._open_all(taken)
 
-    async def _look(self, limit: int) -> None:
+    async def _poll_once(self, limit: int) -> None:
         """Return when a message can be delivered, or none is available."""
         await trio.lowlevel.checkpoint()
         receiver, found = required(self.inner, ReceivesAvailable), True
@@ -167,7 +167,7 @@ class PackedReceiver(Wrapper):
             delivery=attrs.evolve(delivery, message=_NO_MESSAGE),
             left={each.lock_token or "": each.message for each in members},
         )
-        self._note_lock(pack, delivery.locked_until)
+        self._record_lock(pack, delivery.locked_until)
         self._packs.update((token, pack) for token in pack.left)
         return members
 
@@ -203,10 +203,10 @@ class PackedReceiver(Wrapper):
         except LockLost:
             pack.lock = OVER
             raise
-        self._note_lock(pack, until)
+        self._record_lock(pack, until)
         return until
 
-    def _note_lock(self, pack: _Pack, until: datetime | None) -> None:
+    def _record_lock(self, pack: _Pack, until: datetime | None) -> None:
         """Note that the pack's lock was received or renewed just now."""
         now = trio.current_time()
         pack.delivery = attrs.evolve(pack.delivery, locked_until=until)

@@ -61,7 +61,7 @@ class Drills:
                 namespace.
         """
         name = self._checked(order)
-        self._end_if_over()
+        self._stop_if_over()
         before = self.state()
         if (running := self._drill) is not None:
             given = (name, order.targets, order.fault, order.delay)
@@ -94,7 +94,7 @@ class Drills:
 
     def end(self, operator: Operator) -> DrillAnswer:
         """Restore the way, and report who did. Without a drill nothing changes."""
-        self._end_if_over()
+        self._stop_if_over()
         before, running = self.state(), self._drill
         targets = () if running is None else running.targets
         self.observer.report(
@@ -114,7 +114,7 @@ class Drills:
                 ends = self._deadline if self._drill is not None else float("inf")
                 with trio.move_on_at(ends):
                     await self._orders.wait_next()
-                self._end_if_over()
+                self._stop_if_over()
         finally:
             if self._drill is not None:
                 self._end("")
@@ -147,10 +147,10 @@ class Drills:
             )
         )
         self.cuts[drill.namespace].begin(drill, self._deadline)
-        self._tell_followers(drill, seconds)
+        self._notify_followers(drill, seconds)
         self._orders.notify()
 
-    def _end_if_over(self) -> None:
+    def _stop_if_over(self) -> None:
         if self._drill is not None and trio.current_time() >= self._deadline:
             self._end("")
 
@@ -158,7 +158,7 @@ class Drills:
         drill, self._drill = self._drill, None
         assert drill is not None, "the callers have checked"
         self.cuts[drill.namespace].restore()
-        self._tell_followers(None, 0.0)
+        self._notify_followers(None, 0.0)
         self.observer.report(
             DrillEnded(
                 namespace=drill.namespace,
@@ -170,6 +170,6 @@ class Drills:
         )
         self._orders.notify()
 
-    def _tell_followers(self, drill: Drill | None, seconds: float) -> None:
+    def _notify_followers(self, drill: Drill | None, seconds: float) -> None:
         for follow in self.followers:
             follow(drill, seconds)

@@ -228,7 +228,7 @@ class ShardedReceiver(Wrapper):
         try:
             async with trio.open_nursery() as nursery:
                 for source in self._sources.values():
-                    nursery.start_soon(self._look, source, limit, errors)
+                    nursery.start_soon(self._poll_once, source, limit, errors)
         finally:
             self._looking -= 1
             self._linger()
@@ -237,7 +237,7 @@ class ShardedReceiver(Wrapper):
             raise errors[0]
         return taken
 
-    async def _look(self, source: _ShardSource, limit: int, errors: list[BrokerError]) -> None:
+    async def _poll_once(self, source: _ShardSource, limit: int, errors: list[BrokerError]) -> None:
         await trio.lowlevel.checkpoint()
         while source.receiver is None and source.error is None and not source.scope.cancel_called:
             await self._news.wait_next()
