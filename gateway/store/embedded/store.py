@@ -204,7 +204,7 @@ class Store:
     def close(self) -> None:
         """Write the waiting delivery counts, empty the log, and close the store."""
         try:
-            self._end_tidily()
+            self._close_tidily()
             self._upkeep.empty_log()
         except BaseException:
             self.forsake()
@@ -213,7 +213,7 @@ class Store:
         self._mark.close()
         self._lock.release()
 
-    def _end_tidily(self) -> None:
+    def _close_tidily(self) -> None:
         """Note in the store that the counts are complete."""
         self._counts.urgent = True
         self._begin()

@@ -41,7 +41,7 @@ class Lane:
         if self.returned is None or self._known is None:
             self.returned, self._known = [], set()
         if sequence not in self._known:
-            journal.record(self._take_out, sequence)
+            journal.record(self._remove, sequence)
             self._known.add(sequence)
             heapq.heappush(self.returned, sequence)
 
@@ -57,7 +57,7 @@ class Lane:
     def recount(self, messages: int, fresh: int) -> None:
         self.messages, self.fresh = messages, fresh
 
-    def _take_out(self, sequence: int) -> None:
+    def _remove(self, sequence: int) -> None:
         assert self.returned is not None, "the message is there"
         assert self._known is not None, "as above"
         self._known.discard(sequence)

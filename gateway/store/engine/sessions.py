@@ -225,14 +225,14 @@ class Sessions:
 
     def _offer(self, session: str, first: int) -> None:
         if first <= self._cursor and session not in self._returned_ids:
-            self._journal.record(self._take_out, session, first)
+            self._journal.record(self._remove, session, first)
             self._put_back(session, first)
 
     def _put_back(self, session: str, first: int) -> None:
         heapq.heappush(self._returned, (first, session))
         self._returned_ids.add(session)
 
-    def _take_out(self, session: str, first: int) -> None:
+    def _remove(self, session: str, first: int) -> None:
         remove_from_heap(self._returned, (first, session))
         self._returned_ids.discard(session)
 
