@@ -88,7 +88,7 @@ class AbilityWatch:
         if now - self._worked.get(ability, -inf) >= OFTEN:
             self._worked[ability] = now
             self.abilities = self.abilities.worked(ability, self.clock())
-            self._tell_reach(None, ability)
+            self._report_reach(None, ability)
 
     def failed(self, ability: Ability, error: BrokerError) -> None:
         """Record a failure, unless it is remembered from before the last success."""
@@ -96,9 +96,9 @@ class AbilityWatch:
             return
         self._worked.clear()  # each success from now on is a change
         self.abilities = self.abilities.failed(ability, error, self.clock())
-        self._tell_reach(error, ability)
+        self._report_reach(error, ability)
 
-    def _tell_reach(self, error: BrokerError | None, ability: Ability) -> None:
+    def _report_reach(self, error: BrokerError | None, ability: Ability) -> None:
         """Report that the namespace is lost, or back, if that has changed."""
         is_lost, now = self.abilities.is_lost, trio.current_time()
         if is_lost is (self._lost is not None):

@@ -41,10 +41,10 @@ class ServiceManager:
         match event:
             case Started():
                 self._serves = True
-                self._tell(READY, "STATUS=serving")
+                self._notify(READY, "STATUS=serving")
             case Draining(reason=reason):
                 self._serves = False
-                self._tell("STOPPING=1", f"STATUS=draining: {' '.join(reason.split())}")
+                self._notify("STOPPING=1", f"STATUS=draining: {' '.join(reason.split())}")
         self._inner.report(event)
 
     @contextmanager
@@ -58,12 +58,12 @@ class ServiceManager:
             yield
             return
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={now}")
+        self._notify("RELOADING=1", f"MONOTONIC_USEC={now}")
         try:
             yield
         finally:
             if self._serves:
-                self._tell(READY)
+                self._notify(READY)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
@@ -77,7 +77,7 @@ class ServiceManager:
             self._send("WATCHDOG=1")
             await trio.sleep(self.watchdog / _BEATS)
 
-    def _tell(self, *assignments: str) -> None:
+    def _notify(self, *assignments: str) -> None:
         self._untold = "\n".join(each[:_LONGEST_STATUS] for each in assignments)
         self._send()
 
