@@ -20,6 +20,7 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
 from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
+from gateway.domain.units import NUMBER
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.listing import parts
 from gateway.frontends.admin.options import AdminOptions
@@ -219,7 +220,9 @@ class Agent:
     # The same while no messages wait, if the gateway announces new ones.
     idle_interval: float = attrs.field(default=60.0, validator=validators.gt(0.0))
     # Load of all processors, above which no processes are added.
-    max_load: float = attrs.field(default=0.9, validator=[validators.gt(0.0), validators.le(1.0)])
+    max_load: float = attrs.field(
+        default=0.9, validator=[validators.gt(0.0), validators.le(1.0)], metadata=NUMBER
+    )
     grace: float = attrs.field(default=30.0, validator=validators.ge(0.0))  # until SIGKILL
     restart: Backoff = Backoff(first=1.0, cap=60.0)  # of processes that end by themselves
     listeners: tuple[AgentListener, ...] = ()

@@ -28,6 +28,7 @@ from gateway.domain.access import AccessPolicy, TokenRule
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.units import is_number, is_size
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.issuers import IssuerOptions
 from gateway.frontends.servicebus.options import RestOptions
@@ -39,29 +40,6 @@ T = TypeVar("T")
 Hook = Callable[[Any, Any], Any]
 Read = Callable[[Any], Any]
 
-# These fields are neither durations (float) nor counts (int), which their types don't tell.
-PLAIN_NUMBERS: Final = frozenset(
-    {"jitter", "max_drain_rate", "max_load", "slow_call_rate", "hedge_budget", "sample_ratio"}
-)
-SIZES: Final = frozenset(
-    {
-        "above",
-        "max_body",
-        "max_body_memory",
-        "max_bytes",
-        "max_fetched",
-        "max_frame_size",
-        "max_group_bytes",
-        "max_transaction_bytes",
-        "max_unsettled_bytes",
-        "max_inflight",
-        "max_pack",
-        "max_message_size",
-        "max_partial",
-        "max_pending_bytes",
-        "min_body_rate",
-    }
-)
 # Texts that must not be in the file itself.
 SECRETS: Final = frozenset({"key", "password", "secret", "secrets", "connection_string"})
 # Fields that are set from elsewhere in the file.
@@ -219,7 +197,7 @@ class _TableReader:
     def _field_hook(self, field: "attrs.Attribute[Any]", full_kind: Any) -> Hook:
         kind = without_none(full_kind)
         may_be_off = kind is not full_kind and kind not in {str, Path}
-        read = self._unit_reader(field.name, kind) or (lambda value: self.read(value, kind))
+        read = self._unit_reader(field, kind) or (lambda value: self.read(value, kind))
 
         def hook(value: Any, _: Any) -> Any:
             if may_be_off and value == OFF:
@@ -231,12 +209,13 @@ class _TableReader:
 
         return hook
 
-    def _unit_reader(self, name: str, kind: Any) -> Read | None:
-        """The reader of a field whose name says more than its type."""
-        if name in SIZES:
+    def _unit_reader(self, field: "attrs.Attribute[Any]", kind: Any) -> Read | None:
+        """The reader of a field whose unit or name says more than its type."""
+        name = field.name
+        if is_size(field):
             return lambda value: kind(size(value))
         if kind is float:
-            return _number if name in PLAIN_NUMBERS else seconds
+            return _number if is_number(field) else seconds
         if kind is timedelta:
             return lambda value: timedelta(seconds=seconds(value))
         if kind is str and name in SECRETS:

@@ -14,8 +14,9 @@ import attrs
 
 from gateway.config.options import AccessEntry, AccountEntry, Config, IssuerEntry
 from gateway.config.problems import is_flat
-from gateway.config.reading import FILLED_LATER, OFF, PLAIN_NUMBERS, SECRETS, SIZES, without_none
+from gateway.config.reading import FILLED_LATER, OFF, SECRETS, without_none
 from gateway.config.secrets import Secret, shown_reference
+from gateway.domain.units import is_number, is_size
 
 # Lists whose entries are read by a class of their own: shown as they are in the file.
 _ENTRIES: Final[Mapping[str, type]] = {
@@ -94,9 +95,9 @@ def _shown(value: Any, field: "attrs.Attribute[Any]", written: Any) -> Any:
     if value is None:
         may_be_off = kind in {float, int, timedelta}
         return OFF if may_be_off else None
-    if field.name in SIZES:
+    if is_size(field):
         return round(value)
-    if kind is float and field.name not in PLAIN_NUMBERS:
+    if kind is float and not is_number(field):
         return _duration(value)
     if isinstance(value, timedelta):
         return _duration(value.total_seconds())

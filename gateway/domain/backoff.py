@@ -5,6 +5,8 @@ import random
 import attrs
 from attrs import validators
 
+from gateway.domain.units import NUMBER
+
 
 @attrs.frozen(kw_only=True)
 class Backoff:
@@ -16,7 +18,9 @@ class Backoff:
 
     first: float = attrs.field(default=1.0, validator=validators.gt(0))
     cap: float = attrs.field(default=60.0, validator=validators.gt(0))
-    jitter: float = attrs.field(default=0.2, validator=[validators.ge(0), validators.lt(1)])
+    jitter: float = attrs.field(
+        default=0.2, validator=[validators.ge(0), validators.lt(1)], metadata=NUMBER
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.first > self.cap:

@@ -4,6 +4,7 @@ import attrs
 from attrs import validators
 
 from gateway.domain.backoff import Backoff
+from gateway.domain.units import BYTES, NUMBER
 from gateway.listening.scaling.polling import IdlePolling
 
 positive = validators.gt(0.0)
@@ -24,7 +25,9 @@ class ListenerOptions:
     max_tasks: int = attrs.field(default=100, validator=a_few)  # per queue
     # Beyond these nothing is received; one batch of each task may exceed them.
     max_locked: int = attrs.field(default=1000, validator=at_least_one)  # messages locked at once
-    max_inflight: int = attrs.field(default=64 * 1024 * 1024, validator=at_least_one)  # bytes
+    max_inflight: int = attrs.field(
+        default=64 * 1024 * 1024, validator=at_least_one, metadata=BYTES
+    )
     idle_min: float = attrs.field(default=0.0, validator=validators.ge(0.0))
     idle_max: float = attrs.field(default=60.0, validator=positive)
     # Between receives of an idle queue that triggers wake, unless every sender is known to announce
@@ -49,7 +52,9 @@ class ListenerOptions:
     # between requests for the depth
     scale_pause: float = attrs.field(default=10.0, validator=positive)
     # Processor load, as the injected `load` measures it: above it no tasks are added.
-    max_load: float = attrs.field(default=0.9, validator=[positive, validators.le(1.0)])
+    max_load: float = attrs.field(
+        default=0.9, validator=[positive, validators.le(1.0)], metadata=NUMBER
+    )
     grace: float = attrs.field(default=20.0, validator=validators.ge(0.0))  # of a drain
 
     @property

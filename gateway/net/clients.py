@@ -15,6 +15,7 @@ from attrs import validators
 
 from gateway.domain.access import ClientLimit
 from gateway.domain.errors import Busy
+from gateway.domain.units import BYTES
 from gateway.net.turns import Contention, Line, Waiters
 
 RETRY_AFTER: Final = 10.0  # seconds; Service Bus asks its clients for as many
@@ -39,7 +40,9 @@ class ClientOptions:
     # yet.
     max_requests: int = attrs.field(default=0, validator=validators.ge(0))
     # Bytes of bodies over HTTP that come after their head, and of messages over AMQP, in flight.
-    max_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(0))
+    max_bytes: int = attrs.field(
+        default=64 * 1024 * 1024, validator=validators.ge(0), metadata=BYTES
+    )
     # Requests in progress at a time while other clients have requests, too.
     share: int = attrs.field(default=16, validator=validators.ge(0))
 

@@ -13,6 +13,7 @@ from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.failover import FailoverRule
+from gateway.domain.units import BYTES, NUMBER
 
 SMALLEST_PAUSE: Final = 2.0  # seconds that a heartbeat may be late without a pause
 FEW_SECONDS: float | None = 2.0
@@ -100,11 +101,13 @@ class PairOptions:
         default=FEW_SECONDS, validator=validators.optional(positive)
     )
     slow_call_rate: float | None = attrs.field(
-        default=HALF, validator=validators.optional([validators.gt(0.0), validators.le(1.0)])
+        default=HALF,
+        validator=validators.optional([validators.gt(0.0), validators.le(1.0)]),
+        metadata=NUMBER,
     )
     hedge_after: float | None = attrs.field(default=None, validator=validators.optional(positive))
     hedge_budget: float = attrs.field(
-        default=0.05, validator=[validators.ge(0.0), validators.le(1.0)]
+        default=0.05, validator=[validators.ge(0.0), validators.le(1.0)], metadata=NUMBER
     )  # share of the sends
     trial_pause: Backoff = Backoff(first=0.5, cap=5.0)
     busy_pause: float = attrs.field(default=10.0, validator=positive)
@@ -115,7 +118,9 @@ class PairOptions:
     )
     orphaned_after: float = attrs.field(default=300.0, validator=positive)
     successes_to_return: int = attrs.field(default=2, validator=validators.ge(1))
-    max_inflight: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1))  # bytes
+    max_inflight: int = attrs.field(
+        default=64 * 1024 * 1024, validator=validators.ge(1), metadata=BYTES
+    )
     throttle_failover_after: float | None = attrs.field(
         default=None, validator=validators.optional(positive)
     )
@@ -173,7 +178,7 @@ class SyphonOptions:
     rescan: float = attrs.field(default=60.0, validator=positive)  # looks for new backlog queues
     stall_after: float = attrs.field(default=60.0, validator=positive)
     max_drain_rate: float | None = attrs.field(
-        default=None, validator=validators.optional(positive)
+        default=None, validator=validators.optional(positive), metadata=NUMBER
     )  # messages/s
     backlog_ttl: BacklogTimeToLive = BacklogTimeToLive.DEDUCT
     # Of heartbeats on the secondary; None: the syphon leaves none.

@@ -3,6 +3,7 @@
 import attrs
 from attrs import validators
 
+from gateway.domain.units import BYTES
 from gateway.net.tls import ClientTlsOptions
 
 
@@ -29,6 +30,10 @@ class RabbitmqOptions:
         default=1500.0, validator=[validators.ge(1.0), validators.le(86400.0)]
     )
     # Of one receiver's unsettled messages. At the limit, no further messages are received.
-    max_unsettled_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1024))
+    max_unsettled_bytes: int = attrs.field(
+        default=64 * 1024 * 1024, validator=validators.ge(1024), metadata=BYTES
+    )
     # Not above the broker's max_message_size: 128 MiB up to 3.13, 16 MiB from 4.0 on.
-    max_message_size: int = attrs.field(default=16 * 1024 * 1024, validator=validators.ge(1024))
+    max_message_size: int = attrs.field(
+        default=16 * 1024 * 1024, validator=validators.ge(1024), metadata=BYTES
+    )

@@ -43,6 +43,7 @@ from gateway.domain.errors import (
 from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode
 from gateway.domain.topics.topology import TopicInfo
+from gateway.domain.units import BYTES
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.ports import WallClock
@@ -91,7 +92,9 @@ class ServiceBusRestOptions:
         default=100, validator=[validators.ge(1), validators.le(MAX_LIMIT)]
     )
     # Encoded, with all of its properties. Larger messages are neither received nor sent.
-    max_message_size: int = attrs.field(default=MAX_MESSAGE, validator=validators.ge(64 * 1024))
+    max_message_size: int = attrs.field(
+        default=MAX_MESSAGE, validator=validators.ge(64 * 1024), metadata=BYTES
+    )
 
 
 def open_namespace(

@@ -7,6 +7,7 @@ import attrs
 from attrs import validators
 
 from gateway.domain.backoff import Backoff
+from gateway.domain.units import BYTES
 from gateway.extensions.claims.pack import MAX_MEMBERS, MAX_PACK
 
 _FORTNIGHT: Final = 14 * 86400.0  # seconds: the default time to live of many queues in Azure
@@ -24,9 +25,13 @@ class ClaimOptions:
     """Options of the claim check. Sizes are bytes, times are seconds; None: for ever."""
 
     name: str = attrs.field(default="claims", validator=validators.min_len(1))
-    above: int = attrs.field(default=128 * 1024, validator=validators.ge(1))
-    max_body: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1))
-    max_fetched: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1))
+    above: int = attrs.field(default=128 * 1024, validator=validators.ge(1), metadata=BYTES)
+    max_body: int = attrs.field(
+        default=64 * 1024 * 1024, validator=validators.ge(1), metadata=BYTES
+    )
+    max_fetched: int = attrs.field(
+        default=64 * 1024 * 1024, validator=validators.ge(1), metadata=BYTES
+    )
     compression: Compression = Compression.ZSTD
     encrypt: bool = False  # each body under a key of its own, which travels in the reference
     timeout: float = attrs.field(default=10.0, validator=_positive)  # of one operation of the store
@@ -57,6 +62,6 @@ class PackingRule:
         default=100, validator=[validators.ge(2), validators.le(MAX_MEMBERS)]
     )
     max_pack: int = attrs.field(
-        default=192 * 1024, validator=[validators.ge(1024), validators.le(MAX_PACK)]
+        default=192 * 1024, validator=[validators.ge(1024), validators.le(MAX_PACK)], metadata=BYTES
     )  # uncompressed
     send_timeout: float = attrs.field(default=30.0, validator=_positive)

@@ -11,6 +11,7 @@ from gateway.config.options import Config
 from gateway.config.problems import is_installed
 from gateway.config.tables import Table
 from gateway.domain.errors import needs_extra
+from gateway.domain.units import NUMBER
 from gateway.wire.http.hosts import split_url
 
 _COLLECTOR: Final = re.compile(r"https?://[^/?#\s@]+/[^?#\s]+", re.IGNORECASE)
@@ -23,7 +24,7 @@ class Traces:
     endpoint: str  # of OTLP over HTTP: http(s)://HOST:PORT/v1/traces
     # The share of the traces that is recorded.
     sample_ratio: float = attrs.field(
-        default=1.0, validator=[validators.ge(0.0), validators.le(1.0)]
+        default=1.0, validator=[validators.ge(0.0), validators.le(1.0)], metadata=NUMBER
     )
     service_name: str = attrs.field(default="pairgate", validator=validators.min_len(1))
 

@@ -3,6 +3,7 @@
 import attrs
 from attrs import validators
 
+from gateway.domain.units import BYTES
 from gateway.wire.amqp.options import EngineOptions
 
 
@@ -33,15 +34,21 @@ class AmqpOptions:
     # A connection without links is closed after this time, as in Service Bus.
     idle_links_timeout: float = attrs.field(default=300.0, validator=validators.gt(0.0))
 
-    max_message_size: int = attrs.field(default=1024 * 1024, validator=validators.ge(1))
+    max_message_size: int = attrs.field(
+        default=1024 * 1024, validator=validators.ge(1), metadata=BYTES
+    )
     # Transfers that a link may have in flight: its credit is the rest of them.
     window: int = attrs.field(default=1000, validator=validators.ge(1))
     # For all links of one connection together. Beyond this limit, the socket isn't read.
     max_pending: int = attrs.field(default=4000, validator=validators.ge(1))
-    max_pending_bytes: int = attrs.field(default=16 * 1024 * 1024, validator=validators.ge(1))
+    max_pending_bytes: int = attrs.field(
+        default=16 * 1024 * 1024, validator=validators.ge(1), metadata=BYTES
+    )
     # Messages sent to the broker in one step when several wait.
     max_group: int = attrs.field(default=100, validator=validators.ge(1))
-    max_group_bytes: int = attrs.field(default=1024 * 1024, validator=validators.ge(1))
+    max_group_bytes: int = attrs.field(
+        default=1024 * 1024, validator=validators.ge(1), metadata=BYTES
+    )
     # Messages received from the broker in one step, within the client's credit.
     max_taken: int = attrs.field(default=100, validator=validators.ge(1))
     # Unsettled deliveries of one link: beyond it, the client gets no further ones.
@@ -51,7 +58,9 @@ class AmqpOptions:
     max_tokens: int = attrs.field(default=1000, validator=validators.ge(1))  # of one connection
     # Of one connection: transactions that are open, and the memory of all of them.
     max_transactions: int = attrs.field(default=100, validator=validators.ge(1))
-    max_transaction_bytes: int = attrs.field(default=16 * 1024 * 1024, validator=validators.ge(1))
+    max_transaction_bytes: int = attrs.field(
+        default=16 * 1024 * 1024, validator=validators.ge(1), metadata=BYTES
+    )
     # Of one transaction, as in Service Bus: messages and settlements, and the seconds since the
     # first of them.
     max_transaction_work: int = attrs.field(default=100, validator=validators.ge(1))

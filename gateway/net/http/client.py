@@ -14,6 +14,7 @@ import h11
 import trio
 
 from gateway.domain.errors import OutcomeUnknown, Unreachable
+from gateway.domain.units import BYTES
 from gateway.net.dialing import FAILURES, ServerAddress, failure_of, late_refusal, open_stream
 from gateway.net.direct import socket_of
 from gateway.net.http.client_codec import ClientCodec
@@ -47,7 +48,9 @@ class HttpClientOptions:
     )
     connect_timeout: float = attrs.field(default=5.0, validator=attrs.validators.gt(0))
     idle_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
-    max_body: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(0))
+    max_body: int = attrs.field(
+        default=16 * 1024 * 1024, validator=attrs.validators.ge(0), metadata=BYTES
+    )
     fails: Callable[[Response], bool] = fails
 
 

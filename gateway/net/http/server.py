@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from gateway.domain.access import ClientLimit
+from gateway.domain.units import BYTES
 from gateway.fair_budget import FairBudget
 from gateway.net.http.codec import HttpCodec
 from gateway.net.http.guard import MAX_HEAD, RequestRefused
@@ -39,16 +40,20 @@ class HttpServerOptions:
     """Limits of each connection."""
 
     # Room for several of the largest messages: Pairgates send batches of up to half of this.
-    max_body: int = attrs.field(default=4 * 1024 * 1024, validator=attrs.validators.ge(0))
+    max_body: int = attrs.field(
+        default=4 * 1024 * 1024, validator=attrs.validators.ge(0), metadata=BYTES
+    )
     head_timeout: float = attrs.field(default=10.0, validator=attrs.validators.gt(0))
     body_timeout: float = attrs.field(default=120.0, validator=attrs.validators.gt(0))
-    min_body_rate: float = attrs.field(default=1024.0, validator=attrs.validators.gt(0))  # bytes/s
+    min_body_rate: float = attrs.field(
+        default=1024.0, validator=attrs.validators.gt(0), metadata=BYTES
+    )
     idle_timeout: float = attrs.field(default=120.0, validator=attrs.validators.gt(0))
     write_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
     # Limit for all bodies in the process that are being received; above it, bodies wait up to
     # `body_wait`.
     max_body_memory: int = attrs.field(
-        default=128 * 1024 * 1024, validator=attrs.validators.ge(64 * 1024)
+        default=128 * 1024 * 1024, validator=attrs.validators.ge(64 * 1024), metadata=BYTES
     )
     body_wait: float = attrs.field(default=10.0, validator=attrs.validators.gt(0))
     server_name: str = attrs.field(default="pairgate")

@@ -20,6 +20,7 @@ from gateway.domain.clocks.times import Now, to_micros
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.identity import STORE, Identity
 from gateway.domain.message import Message
+from gateway.domain.units import BYTES
 from gateway.moments import Moments
 from gateway.ports import WallClock
 from gateway.store.embedded.committer import Committer
@@ -46,7 +47,7 @@ class EmbeddedOptions(LocalOptions):
     """
 
     max_pending_operations: int = 1000
-    max_pending_bytes: int = 16 * 1024 * 1024
+    max_pending_bytes: int = attrs.field(default=16 * 1024 * 1024, metadata=BYTES)
 
 
 class EmbeddedBroker(LocalBroker):

@@ -27,6 +27,7 @@ from gateway.domain.events.stores import Quarantined, RequestFailed, SessionStat
 from gateway.domain.identity import Identity
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.domain.topics.property_values import id_text
+from gateway.domain.units import BYTES
 from gateway.moments import Moments
 from gateway.store.engine.deliveries import News, StepReport, TakenRow
 from gateway.store.engine.namespace import Namespace
@@ -55,7 +56,7 @@ class LocalOptions:
     """
 
     create_missing: bool = False
-    max_message_size: int = 1024 * 1024
+    max_message_size: int = attrs.field(default=1024 * 1024, metadata=BYTES)
     max_queues: int = 10_000
 
 

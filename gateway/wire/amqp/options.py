@@ -2,6 +2,8 @@
 
 import attrs
 
+from gateway.domain.units import BYTES
+
 
 @attrs.frozen(kw_only=True)
 class EngineOptions:
@@ -12,7 +14,9 @@ class EngineOptions:
 
     container_id: str = "pairgate"
     # Bytes of one received frame; AMQP requires 512 at least.
-    max_frame_size: int = attrs.field(default=65536, validator=attrs.validators.ge(512))
+    max_frame_size: int = attrs.field(
+        default=65536, validator=attrs.validators.ge(512), metadata=BYTES
+    )
     channel_max: int = attrs.field(
         default=255, validator=[attrs.validators.ge(0), attrs.validators.le(65535)]
     )
@@ -22,7 +26,9 @@ class EngineOptions:
     )
     max_links: int = attrs.field(default=1000, validator=attrs.validators.ge(1))  # in all sessions
     # Bytes of messages whose last frames haven't arrived, over all links.
-    max_partial: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(1))
+    max_partial: int = attrs.field(
+        default=16 * 1024 * 1024, validator=attrs.validators.ge(1), metadata=BYTES
+    )
     # Seconds after which a frame, or a message of several frames, must be complete; the engine's
     # ticks may see it up to so many seconds later. Time in which nothing is read doesn't count. 0:
     # no limit.
