@@ -1,5 +1,7 @@
 """The core works without each extension: neither its folder nor its line in the list is there."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -7,7 +9,8 @@ import pytest
 
 from gateway.extensions.extension import Extension
 from gateway.extensions.listing import EXTENSIONS
-from tests.harness.without import copy_without, run_tests
+from tests.harness.known import known
+from tests.harness.without import copy_without, run_module, run_tests
 from tests.modules import modules
 
 # The pair, an outage, the syphon, a restart, and each protocol.
@@ -35,6 +38,35 @@ NEEDED: Final = {
 FREE: Final = [each for each in EXTENSIONS if each.name not in NEEDED]
 
 
+# The words that users know of each extension: its options, and the events of its log lines.
+WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
+    "announcements": {
+        "options": {"triggers"},
+        "events": {"triggers_lost", "triggers_regained", "triggers_delayed"},
+    },
+    "claims": {
+        "options": {"claims", "packing"},
+        "events": {
+            "claim_backing_off",
+            "claim_collection_failed",
+            "claim_copy_dropped",
+            "claim_left_behind",
+            "claim_lost",
+            "claims_collected",
+        },
+    },
+    "drill": {"options": {"drill"}, "events": {"drill_began", "drill_ended"}},
+    "hedging": {"options": set(), "events": set()},
+    "order": {"options": set(), "events": {"order_lease_lost", "order_lease_taken"}},
+    "purge": {"options": set(), "events": {"backlog_purged"}},
+    "redrive": {"options": set(), "events": {"dead_letters_redriven"}},
+    "sharding": {"options": {"sharding"}, "events": {"shard_added", "shard_drained"}},
+    "take_over": {"options": set(), "events": {"take_over_failed", "taken_over"}},
+    "traces": {"options": {"traces"}, "events": {"traces_not_exported"}},
+    "workers": {"options": set(), "events": {"worker_lost", "worker_started"}},
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("extension", FREE, ids=lambda each: each.name)
 def test_the_core_works_without_an_extension(extension: Extension, tmp_path: Path) -> None:
@@ -43,6 +75,21 @@ def test_the_core_works_without_an_extension(extension: Extension, tmp_path: Pat
     code, output = run_tests(extension, tmp_path, TESTS)
 
     assert code == 0, output
+
+
+@pytest.mark.parametrize("extension", FREE, ids=lambda each: each.name)
+def test_only_the_extension_knows_its_options_and_events(
+    extension: Extension, tmp_path: Path
+) -> None:
+    copy_without(extension, tmp_path)
+
+    done = run_module(extension, tmp_path, "tests.harness.known")
+
+    assert done.returncode == 0, done.stderr
+    left = {kind: set(names) for kind, names in json.loads(done.stdout).items()}
+    gone = {kind: set(names) - left[kind] for kind, names in known().items()}
+    inner = {path for path in gone["options"] if path.rpartition(".")[0] in gone["options"]}
+    assert {"options": gone["options"] - inner, "events": gone["events"]} == WORDS[extension.name]
 
 
 def test_each_extension_has_a_page_that_names_its_modules() -> None:

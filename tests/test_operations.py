@@ -5,7 +5,7 @@ import re
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app.failure import ExitCode
-from gateway.telemetry.log import LEVEL_OF, name_of
+from gateway.telemetry.log import name_of
 from gateway.telemetry.metrics import exposition
 from tests.operator_pages import METRICS, REFERENCE
 from tests.references.events import EVENT_CLASSES
@@ -29,7 +29,7 @@ CODE_ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 
 
 def test_every_event_is_explained_with_its_level() -> None:
-    logged = {name_of(kind): LEVEL_OF.get(kind, "info") for kind in EVENT_CLASSES}
+    logged = {name_of(kind): kind.level for kind in EVENT_CLASSES}
     logged["backlog_ready"] = "info, warning"  # as many queues as wanted, or fewer
     logged["entity_state_changed"] = "info, warning"  # a return to the primary, or another change
 

@@ -20,7 +20,7 @@ from gateway.domain.errors import (
     Outcome,
     QuotaExceeded,
 )
-from gateway.domain.events.hedging import SentTwice
+from gateway.domain.events.gateway import SentTwice
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 from gateway.pairing.busy_pauses import BusyPauses

@@ -15,30 +15,9 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.events import access, cluster, traces
-from gateway.domain.events import gateway as events
 from gateway.domain.events.gateway import Event
 
 MOST_SUBJECTS: Final = 10_000  # remembered subjects; of further ones, each event is reported
-# Events with the same values in these fields are the same; for other fields the line has the last
-# event's values.
-SAME: Final[dict[type[Event], tuple[str, ...]]] = {
-    events.BacklogQueueFailed: ("queue", "reason"),
-    events.BusyPause: ("entity",),
-    events.ClaimBackingOff: ("queue",),
-    events.ConnectionCrashed: ("traceback",),
-    events.ItemFailed: ("queue", "reason"),
-    events.ListenerFailed: ("queue", "reason"),
-    events.ListenerPaused: ("reason",),
-    events.SendFailed: ("entity", "outcome", "reason"),
-    events.SettledTooLate: ("queue",),
-    events.StateNotSaved: ("reason",),
-    events.SyphonFailed: ("queue", "reason"),
-    events.SyphonBackedOff: ("entity", "reason"),
-    cluster.PeerRefused: ("reason",),
-    access.TokenRequestFailed: ("namespace", "reason"),
-    traces.TracesNotExported: ("endpoint",),
-}
 
 
 @attrs.define(eq=False)
@@ -61,10 +40,9 @@ class Repeats:
 
     def pass_on(self, event: Event, now: float) -> bool:
         """True if the event, which occurred at `now` (in seconds of any clock), is reported now."""
-        names = SAME.get(type(event))
-        if names is None:
+        if not event.same:
             return True
-        key = (type(event), *(str(getattr(event, name)) for name in names))
+        key = (type(event), *(str(getattr(event, name)) for name in event.same))
         known = self._quiet.get(key)
         if known is not None:
             known.last = event
@@ -95,18 +73,6 @@ FEW: Final = 5
 EXAMPLES: Final = 3
 MOST: Final = 1000  # crowds that are followed; of further ones, each event has a line
 _MOST_NAMES: Final = 10_000  # of a crowd; further entities aren't counted
-# The field that names the entity, and those in which the events of a crowd agree; the name of the
-# entity in a text doesn't count.
-OF_ENTITY: Final[dict[type[Event], tuple[str, tuple[str, ...]]]] = {
-    events.BacklogQueueFailed: ("queue", ("reason",)),
-    events.BusyPause: ("entity", ()),
-    events.ClaimBackingOff: ("queue", ()),
-    events.EntityStateChanged: ("entity", ("before", "after", "reason", "cause")),
-    events.ListenerFailed: ("queue", ("reason",)),
-    events.SendFailed: ("entity", ("outcome", "reason")),
-    events.SyphonBackedOff: ("entity", ("reason",)),
-    events.SyphonFailed: ("queue", ("reason",)),
-}
 
 
 @attrs.frozen(kw_only=True)
@@ -139,11 +105,12 @@ class Crowds:
         """
         True if the event has a line of its own. `times`: the number of events that it stands for.
         """
-        named = OF_ENTITY.get(type(event))
-        if named is None:
+        if not event.crowd:
             return True
-        name = str(getattr(event, named[0]))
-        agreed = (str(getattr(event, field)).replace(name, "") for field in named[1])
+        subject, *alike = event.crowd
+        name = str(getattr(event, subject))
+        # The name of the entity in a text doesn't count.
+        agreed = (str(getattr(event, field)).replace(name, "") for field in alike)
         key = (type(event), *agreed)
         crowd = self._crowds.get(key)
         if crowd is None:

@@ -4,96 +4,19 @@ import enum
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import attrs
 
-from gateway.domain.events import (
-    access,
-    agents,
-    cluster,
-    control,
-    hedging,
-    order,
-    outages,
-    stores,
-    take_over,
-    traces,
-    workers,
-)
-from gateway.domain.events import gateway as events
-from gateway.domain.events.gateway import Event
+from gateway.domain.events.gateway import BacklogReady, EntityStateChanged, Event, Level
 from gateway.ports import WallClock
 from gateway.telemetry.crowds import Crowds, Repeats
 
-LEVELS: Final = ("debug", "info", "warning", "error")
-# Events that aren't listed are "info". Events of single sends are "debug": there is one per
-# message.
-LEVEL_OF: Final[Mapping[type[Event], str]] = {
-    control.AuditFailed: "error",
-    access.ConnectionClosed: "debug",
-    access.ConnectionOpened: "debug",
-    access.CredentialsRefused: "warning",
-    agents.FiguresLost: "warning",
-    agents.ProcessesCrash: "error",
-    agents.ProcessKilled: "warning",
-    agents.ProcessLost: "warning",
-    access.CertificateExpires: "warning",
-    access.CertificatesRefused: "warning",
-    cluster.PeerLost: "warning",
-    cluster.PeerRefused: "warning",
-    events.BacklogOrphaned: "error",
-    events.BacklogQueueFailed: "warning",
-    events.ClaimCollectionFailed: "warning",
-    events.ClaimBackingOff: "warning",
-    events.ClaimLeftBehind: "warning",
-    events.ClaimLost: "error",
-    events.ConnectionCrashed: "error",
-    events.ConnectionLost: "debug",
-    events.Diverted: "debug",
-    hedging.SentTwice: "debug",
-    access.IssuerUnavailable: "warning",
-    events.Doubtful: "warning",
-    control.BacklogPurged: "warning",
-    control.DrillBegan: "warning",
-    events.HeartbeatsNotLeft: "warning",
-    events.ItemFailed: "warning",
-    events.LeftUntouched: "error",
-    events.ListenerFailed: "warning",
-    events.ListenerPaused: "warning",
-    events.LockTooShort: "warning",
-    events.LogLinesDropped: "warning",
-    events.LoopPaused: "warning",
-    events.MovedToPoison: "warning",
-    events.DeadLettered: "warning",
-    events.Poisoned: "warning",
-    events.PrimaryReplaced: "error",
-    events.SettledTooLate: "warning",
-    events.EntityStateChanged: "warning",
-    events.StateNotSaved: "error",
-    events.Syphoned: "debug",
-    events.SyphonFailed: "warning",
-    events.SyphonBackedOff: "warning",
-    events.SyphonStalled: "error",
-    events.TasksEnded: "debug",
-    events.TriggersDelayed: "warning",
-    events.TriggersLost: "warning",
-    events.WorkDetected: "debug",
-    order.OrderLeaseLost: "warning",
-    order.OrderLeaseTaken: "debug",
-    outages.NamespaceLost: "warning",
-    stores.Quarantined: "error",
-    stores.RequestFailed: "error",
-    stores.SessionStateDamaged: "error",
-    take_over.TakeOverFailed: "warning",
-    access.TokenRequestFailed: "warning",
-    traces.TracesNotExported: "warning",
-    workers.WorkerLost: "warning",
-}
+LEVELS: Final[Sequence[Level]] = get_args(Level)
 
 NO_FIELDS: Final[Mapping[str, object]] = MappingProxyType({})
 Render = Callable[[dict[str, object]], str]
@@ -221,12 +144,12 @@ def name_of(kind: type[Event]) -> str:
     return _START_OF_WORD.sub("_", kind.__name__).lower()
 
 
-def level_of(event: Event) -> str:
-    if isinstance(event, events.BacklogReady):
+def level_of(event: Event) -> Level:
+    if isinstance(event, BacklogReady):
         return "info" if event.usable >= event.wanted else "warning"
-    if isinstance(event, events.EntityStateChanged) and event.after == "primary":
+    if isinstance(event, EntityStateChanged) and event.after == "primary":
         return "info"  # a recovery
-    return LEVEL_OF.get(type(event), "info")
+    return event.level
 
 
 def escaped(text: str) -> str:

@@ -15,12 +15,12 @@ from gateway.domain.events.gateway import (
     Diverted,
     EntityStateChanged,
     Event,
+    SentTwice,
     StateSaved,
     SyphonBackedOff,
     Syphoned,
     SyphonFailed,
 )
-from gateway.domain.events.hedging import SentTwice
 from gateway.domain.events.outages import BacklogEmpty, NamespaceBack, NamespaceLost
 from gateway.domain.health.backlog_model import BacklogModel
 from gateway.domain.message import AcceptedBy

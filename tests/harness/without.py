@@ -52,15 +52,22 @@ def _without_lines(extension: Extension, listing: str) -> str:
 def run_tests(extension: Extension, folder: Path, tests: Sequence[str]) -> tuple[int, str]:
     """Run these tests on the copy in that folder; return pytest's exit code and its output."""
     options = ["-p", __name__, "-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
-    command = [sys.executable, "-m", "pytest", *options, "-o", "pythonpath=", *tests]
+    done = run_module(extension, folder, "pytest", *options, "-o", "pythonpath=", *tests)
+    return done.returncode, done.stdout + done.stderr
+
+
+def run_module(
+    extension: Extension, folder: Path, module: str, *arguments: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run a module with the copy in that folder as the package."""
     environ = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
         "PYTHONSAFEPATH": "1",
         _NAME: extension.package,
     }
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
 
 
 def pytest_configure() -> None:

@@ -9,7 +9,7 @@ import trio
 from gateway.capabilities import send_accepted_by
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import OutcomeUnknown, Unavailable
-from gateway.domain.events.hedging import SentTwice
+from gateway.domain.events.gateway import SentTwice
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 from gateway.pairing.options import EntityRule, OnUnreachable, WhileSuspect

@@ -16,8 +16,7 @@ from gateway.domain.errors import (
     SessionRequired,
     Unavailable,
 )
-from gateway.domain.events.gateway import Diverted, SendFailed
-from gateway.domain.events.hedging import SentTwice
+from gateway.domain.events.gateway import Diverted, SendFailed, SentTwice
 from gateway.domain.failover import State
 from gateway.pairing.entity_cache import KnownEntity
 from gateway.pairing.options import EntityRule, OnUnknown

@@ -3,11 +3,13 @@
 import pkgutil
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from types import NoneType
 from typing import Any, Final, get_args
 
 import attrs
 
+from gateway import extensions
 from gateway.domain import events
 from gateway.domain.events.gateway import Event
 from gateway.telemetry.log import name_of
@@ -21,8 +23,12 @@ KINDS: Final[Mapping[Any, str]] = {
     NoneType: "null",
 }
 
+# So that the base class knows its events.
 for module in pkgutil.iter_modules(events.__path__, f"{events.__name__}."):
-    import_module(module.name)  # so that the base class knows its events
+    import_module(module.name)
+for folder in pkgutil.iter_modules(extensions.__path__, f"{extensions.__name__}."):
+    if folder.ispkg and find_spec(f"{folder.name}.events") is not None:
+        import_module(f"{folder.name}.events")
 EVENT_CLASSES: Final = Event.__subclasses__()
 
 

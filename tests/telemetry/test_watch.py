@@ -16,6 +16,7 @@ from gateway.domain.events.gateway import (
     EntityStateChanged,
     Event,
     LeftUntouched,
+    SentTwice,
     StateNotSaved,
     StateSaved,
     SyphonBackedOff,
@@ -23,7 +24,6 @@ from gateway.domain.events.gateway import (
     SyphonFailed,
     SyphonStalled,
 )
-from gateway.domain.events.hedging import SentTwice
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status.pair import StateChangeCount

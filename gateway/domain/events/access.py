@@ -9,6 +9,8 @@ from gateway.domain.events.gateway import Event
 class CredentialsRefused(Event):
     """A client's credentials were refused. Repeated refusals are reported as one event."""
 
+    level = "warning"
+
     protocol: str  # of the endpoint, as the configuration names it
     peer: str  # the client's address; empty: not known, or several
     # Of the policy or account that the client claims, or its certificate's subject; empty: as
@@ -22,6 +24,8 @@ class CredentialsRefused(Event):
 class ConnectionOpened(Event):
     """A client has connected."""
 
+    level = "debug"
+
     protocol: str
     peer: str  # host:port
 
@@ -29,6 +33,8 @@ class ConnectionOpened(Event):
 @attrs.frozen(kw_only=True)
 class ConnectionClosed(Event):
     """A client's connection has ended, for whatever reason."""
+
+    level = "debug"
 
     protocol: str
     peer: str  # host:port
@@ -47,6 +53,8 @@ class CertificatesLoaded(Event):
 class CertificatesRefused(Event):
     """Changed files of certificates can't be used: the previous ones stay in use."""
 
+    level = "warning"
+
     setting: str  # of the file at fault: endpoints[0].tls.key
     reason: str
 
@@ -54,6 +62,8 @@ class CertificatesRefused(Event):
 @attrs.frozen(kw_only=True)
 class CertificateExpires(Event):
     """A certificate or a revocation list expires soon, or has expired (`days` is 0)."""
+
+    level = "warning"
 
     setting: str
     file: str
@@ -78,6 +88,8 @@ class IssuerUnavailable(Event):
     any, its tokens are refused as a temporary failure.
     """
 
+    level = "warning"
+
     issuer: str  # its name in the configuration
     reason: str
     keys: int  # that stay in use
@@ -89,6 +101,9 @@ class TokenRequestFailed(Event):
     The identity provider gave no access token. `good_for`: the seconds for which the last token
     is still good; 0: there is none, and the namespace can't be used.
     """
+
+    level = "warning"
+    same = ("namespace", "reason")
 
     namespace: str
     reason: str

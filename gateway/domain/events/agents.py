@@ -31,6 +31,8 @@ class ProcessStarted(Event):
 class ProcessLost(Event):
     """A listener's process ended or couldn't be started; the next one starts after `seconds`."""
 
+    level = "warning"
+
     listener: str
     pid: int | None
     reason: str
@@ -40,6 +42,8 @@ class ProcessLost(Event):
 @attrs.frozen(kw_only=True)
 class ProcessesCrash(Event):
     """The processes of a listener crash soon after their start, one after the other (red state)."""
+
+    level = "error"
 
     listener: str
     crashes: int  # in a row
@@ -51,6 +55,8 @@ class ProcessesCrash(Event):
 class ProcessKilled(Event):
     """A listener's process was killed as it didn't end in time. Its messages are redelivered."""
 
+    level = "warning"
+
     listener: str
     pid: int
 
@@ -58,6 +64,8 @@ class ProcessKilled(Event):
 @attrs.frozen(kw_only=True)
 class FiguresLost(Event):
     """The depth of a listener's queues can't be read: the number of its processes is kept."""
+
+    level = "warning"
 
     listener: str
     reason: str

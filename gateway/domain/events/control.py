@@ -49,6 +49,8 @@ class ControlCalled(Event):
 class AuditFailed(Event):
     """The audit log lacks the line of an operator's call, which was executed or refused."""
 
+    level = "error"
+
     reason: str
 
 
@@ -59,36 +61,3 @@ class ControlEnded(Event):
     action: str  # that took effect now: failback or resume
     target: str
     operator: str  # of the order that ended
-
-
-@attrs.frozen(kw_only=True)
-class DrillBegan(Event):
-    """A drill cuts this process's way to a namespace, or to some of its entities."""
-
-    namespace: str
-    target: str  # the entities and patterns, separated by spaces; `*`: the whole namespace
-    fault: str
-    seconds: float  # after which it ends by itself
-    operator: str
-    reason: str
-
-
-@attrs.frozen(kw_only=True)
-class DrillEnded(Event):
-    """The way to the namespace is restored."""
-
-    namespace: str
-    target: str
-    fault: str
-    seconds: float  # that it was cut for
-    ended_by: str  # the operator who took the order back; empty: its time was up
-
-
-@attrs.frozen(kw_only=True)
-class BacklogPurged(Event):
-    """An operator deleted messages of a backlog queue, which never arrive at the primary."""
-
-    queue: str
-    messages: int
-    left: int  # that others had locked
-    operator: str

@@ -1,19 +1,38 @@
 """Events of the gateway, for observers: telemetry, tests, the demo."""
 
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
 import attrs
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import AcceptedBy
 
+Level = Literal["debug", "info", "warning", "error"]
+
 
 @attrs.frozen(kw_only=True)
 class Event:
-    """The base of all events. The class names the event; its fields have subject and reason."""
+    """
+    The base of all events. The class names the event, and says how a log shows it; the fields have
+    subject and reason.
+    """
+
+    # "debug" for events of single sends: there is one per message.
+    level: ClassVar[Level] = "info"
+    # The fields by which two events are the same: for a while, repeated ones are counted instead of
+    # shown, and the line has the last one's other fields. Empty: each event is shown.
+    same: ClassVar[Sequence[str]] = ()
+    # The field that names an entity, and those in which the events of many entities agree, which
+    # are folded into one line. Empty: they aren't.
+    crowd: ClassVar[Sequence[str]] = ()
 
 
 @attrs.frozen(kw_only=True)
 class Doubtful(Event):
     """A setting of the configuration or the system is allowed, but seldom right."""
+
+    level = "warning"
 
     text: str
 
@@ -61,6 +80,9 @@ class Stopped(Event):
 class EntityStateChanged(Event):
     """An entity changed its state, by the failover table."""
 
+    level = "warning"
+    crowd = ("entity", "before", "after", "reason", "cause")
+
     entity: EntityPath
     before: str
     after: str
@@ -71,6 +93,8 @@ class EntityStateChanged(Event):
 @attrs.frozen(kw_only=True)
 class Diverted(Event):
     """A send was accepted by the backlog or the spool instead of the primary."""
+
+    level = "debug"
 
     entity: EntityPath
     accepted_by: AcceptedBy
@@ -83,14 +107,37 @@ class Diverted(Event):
 class SendFailed(Event):
     """A send failed, and the client got an error."""
 
+    same = ("entity", "outcome", "reason")
+    crowd = ("entity", "outcome", "reason")
+
     entity: EntityPath
     outcome: str
     reason: str
 
 
 @attrs.frozen(kw_only=True)
+class SentTwice(Event):
+    """
+    The primary accepted a send of which there may be another copy: of an earlier attempt without an
+    answer, or of a hedge (`hedge_after`), which went to the backlog.
+
+    With `certain` the backlog accepted the hedge, and the messages arrive twice. Else the outcome
+    of the other copy is unknown.
+    """
+
+    level = "debug"
+
+    entity: EntityPath
+    messages: int
+    certain: bool
+
+
+@attrs.frozen(kw_only=True)
 class BusyPause(Event):
     """The primary asked for a pause; all sends to the entity wait for `seconds`."""
+
+    same = ("entity",)
+    crowd = ("entity",)
 
     entity: EntityPath
     seconds: float
@@ -99,6 +146,10 @@ class BusyPause(Event):
 @attrs.frozen(kw_only=True)
 class BacklogQueueFailed(Event):
     """A backlog queue failed and cools down for `seconds`."""
+
+    level = "warning"
+    same = ("queue", "reason")
+    crowd = ("queue", "reason")
 
     queue: EntityPath
     seconds: float
@@ -126,6 +177,8 @@ class BacklogReady(Event):
 class Syphoned(Event):
     """Messages of one entity arrived at the primary and left the backlog."""
 
+    level = "debug"
+
     entity: EntityPath
     queue: EntityPath
     messages: int
@@ -138,6 +191,10 @@ class SyphonBackedOff(Event):
     the send that failed, which are sent again.
     """
 
+    level = "warning"
+    same = ("entity", "reason")
+    crowd = ("entity", "reason")
+
     entity: EntityPath
     seconds: float
     reason: str
@@ -148,6 +205,8 @@ class SyphonBackedOff(Event):
 class DeadLettered(Event):
     """A backlog message was moved to the dead-letter sub-queue of its backlog queue."""
 
+    level = "warning"
+
     queue: EntityPath
     message_id: str
     reason: str
@@ -155,16 +214,10 @@ class DeadLettered(Event):
 
 
 @attrs.frozen(kw_only=True)
-class DeadLettersRedriven(Event):
-    """Dead letters of the backlog were moved back into the backlog, by an operator's command."""
-
-    messages: int
-    left: int  # selected messages that couldn't be moved
-
-
-@attrs.frozen(kw_only=True)
 class LeftUntouched(Event):
     """The syphon leaves these messages untouched: an operator must act (a red state)."""
+
+    level = "error"
 
     queue: EntityPath
     messages: int
@@ -178,6 +231,8 @@ class PrimaryReplaced(Event):
     fingerprints.
     """
 
+    level = "error"
+
     was: str
     now: str
     identity: str  # that the namespace reports
@@ -187,6 +242,10 @@ class PrimaryReplaced(Event):
 class SyphonFailed(Event):
     """A backlog queue couldn't be read; the syphon tries again."""
 
+    level = "warning"
+    same = ("queue", "reason")
+    crowd = ("queue", "reason")
+
     queue: EntityPath
     reason: str
 
@@ -194,6 +253,8 @@ class SyphonFailed(Event):
 @attrs.frozen(kw_only=True)
 class SyphonStalled(Event):
     """Messages wait on the backlog and nothing moved for `seconds` (a red state)."""
+
+    level = "error"
 
     pending: int
     seconds: float
@@ -206,6 +267,8 @@ class HeartbeatsNotLeft(Event):
     know whether it is alive. It moves messages all the same.
     """
 
+    level = "warning"
+
     queue: EntityPath
     reason: str
 
@@ -217,6 +280,8 @@ class BacklogOrphaned(Event):
     or none that works (a red state).
     """
 
+    level = "error"
+
     pending: int
     seconds: float
 
@@ -225,12 +290,17 @@ class BacklogOrphaned(Event):
 class LoopPaused(Event):
     """The gateway itself was paused (suspended, stopped, stalled): earlier failures don't count."""
 
+    level = "warning"
+
     seconds: float
 
 
 @attrs.frozen(kw_only=True)
 class StateNotSaved(Event):
     """The state file couldn't be written: a restart would forget which entities failed over."""
+
+    level = "error"
+    same = ("reason",)
 
     reason: str
 
@@ -246,6 +316,8 @@ class StateSaved(Event):
 class MovedToPoison(Event):
     """A message was dequeued too often, and was moved to the poison queue."""
 
+    level = "warning"
+
     queue: EntityPath
     to: EntityPath
     sequence_number: int  # of the message in `queue`
@@ -253,58 +325,10 @@ class MovedToPoison(Event):
 
 
 @attrs.frozen(kw_only=True)
-class ClaimBackingOff(Event):
-    """A message's body can't be read from the claim store now: the message waits for it."""
-
-    queue: EntityPath
-    claim: str
-    reason: str
-
-
-@attrs.frozen(kw_only=True)
-class ClaimLost(Event):
-    """A message's body is missing or damaged: the message was dead-lettered (a red state)."""
-
-    queue: EntityPath
-    claim: str
-    reason: str
-    description: str
-
-
-@attrs.frozen(kw_only=True)
-class ClaimCopyDropped(Event):
-    """A duplicate arrived long after its message was completed, and was completed as well."""
-
-    queue: EntityPath
-    claim: str
-
-
-@attrs.frozen(kw_only=True)
-class ClaimLeftBehind(Event):
-    """An unneeded body couldn't be marked or removed: it will be removed because of its age."""
-
-    claim: str
-    reason: str
-
-
-@attrs.frozen(kw_only=True)
-class ClaimsCollected(Event):
-    """A collection of unneeded bodies in the claim store has ended."""
-
-    kept: int
-    removed: int
-
-
-@attrs.frozen(kw_only=True)
-class ClaimCollectionFailed(Event):
-    """A collection of unneeded bodies in the claim store failed; the next one follows."""
-
-    reason: str
-
-
-@attrs.frozen(kw_only=True)
 class LogLinesDropped(Event):
     """Log lines before this one were dropped: the log wasn't read, or its disk was full."""
+
+    level = "warning"
 
     lines: int
 
@@ -312,6 +336,8 @@ class LogLinesDropped(Event):
 @attrs.frozen(kw_only=True)
 class ConnectionLost(Event):
     """A client's connection ended with an error of the transport or the protocol."""
+
+    level = "debug"
 
     peer: str  # host:port; empty: not known
     reason: str
@@ -321,6 +347,9 @@ class ConnectionLost(Event):
 class ConnectionCrashed(Event):
     """A bug ended one connection; the others continue."""
 
+    level = "error"
+    same = ("traceback",)
+
     peer: str
     traceback: str
 
@@ -328,6 +357,8 @@ class ConnectionCrashed(Event):
 @attrs.frozen(kw_only=True)
 class WorkDetected(Event):
     """A queue has messages, or more than before, and gets that many tasks."""
+
+    level = "debug"
 
     queue: EntityPath
     depth: int | None
@@ -338,6 +369,8 @@ class WorkDetected(Event):
 class TasksEnded(Event):
     """Tasks of an idle queue have ended; `tasks` are left."""
 
+    level = "debug"
+
     queue: EntityPath
     tasks: int
 
@@ -345,6 +378,9 @@ class TasksEnded(Event):
 @attrs.frozen(kw_only=True)
 class ItemFailed(Event):
     """A handler failed on a message, which is redelivered or is poison."""
+
+    level = "warning"
+    same = ("queue", "reason")
 
     queue: EntityPath
     message_id: str
@@ -356,6 +392,8 @@ class ItemFailed(Event):
 class Poisoned(Event):
     """A listener moved a poison message out of its queue."""
 
+    level = "warning"
+
     queue: EntityPath
     message_id: str
     attempts: int
@@ -366,6 +404,9 @@ class Poisoned(Event):
 class SettledTooLate(Event):
     """A message was processed, but its lock expired before it was settled: it is redelivered."""
 
+    level = "warning"
+    same = ("queue",)
+
     queue: EntityPath
     message_id: str
 
@@ -373,6 +414,8 @@ class SettledTooLate(Event):
 @attrs.frozen(kw_only=True)
 class LockTooShort(Event):
     """Too many settlements were late: messages of the queue should be locked for `seconds`."""
+
+    level = "warning"
 
     queue: EntityPath
     seconds: float
@@ -394,6 +437,9 @@ class Billed(Event):
 class ListenerPaused(Event):
     """A listener receives nothing for `seconds`, because its endpoint is down."""
 
+    level = "warning"
+    same = ("reason",)
+
     seconds: float
     reason: str
 
@@ -402,28 +448,9 @@ class ListenerPaused(Event):
 class ListenerFailed(Event):
     """A queue couldn't be read, or a message couldn't be settled; the listener tries again."""
 
+    level = "warning"
+    same = ("queue", "reason")
+    crowd = ("queue", "reason")
+
     queue: EntityPath
-    reason: str
-
-
-@attrs.frozen(kw_only=True)
-class TriggersLost(Event):
-    """No triggers arrive any more: listeners poll their queues."""
-
-    gateway: str  # or the topic
-    reason: str
-
-
-@attrs.frozen(kw_only=True)
-class TriggersRegained(Event):
-    """Triggers arrive again: listeners stop polling."""
-
-    gateway: str  # or the topic
-
-
-@attrs.frozen(kw_only=True)
-class TriggersDelayed(Event):
-    """The topic of the triggers accepts no triggers: listeners learn later of new messages."""
-
-    topic: str
     reason: str

@@ -9,6 +9,8 @@ from gateway.domain.events.gateway import Event
 class NamespaceLost(Event):
     """A namespace can't be reached any more, for any of its entities."""
 
+    level = "warning"
+
     namespace: str
     reason: str
 

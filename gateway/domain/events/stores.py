@@ -10,6 +10,8 @@ from gateway.domain.events.gateway import Event
 class Quarantined(Event):
     """A stored message can't be read any more. It was set aside, and an operator must look."""
 
+    level = "error"
+
     queue: EntityPath
     sequence_number: int
 
@@ -18,6 +20,8 @@ class Quarantined(Event):
 class SessionStateDamaged(Event):
     """The stored state of a session is corrupt; its messages aren't affected. Reported once."""
 
+    level = "error"
+
     queue: EntityPath
     session_id: str
 
@@ -25,6 +29,8 @@ class SessionStateDamaged(Event):
 @attrs.frozen(kw_only=True)
 class RequestFailed(Event):
     """A bug ended one request to the embedded broker; its changes were rolled back."""
+
+    level = "error"
 
     entity: EntityPath
     traceback: str

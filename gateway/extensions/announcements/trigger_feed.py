@@ -10,7 +10,7 @@ import trio
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
-from gateway.domain.events.gateway import TriggersLost, TriggersRegained
+from gateway.extensions.announcements.events import TriggersLost, TriggersRegained
 from gateway.extensions.announcements.wire import OPEN, parse_announcement
 from gateway.listening.triggers import Trigger, Triggers
 from gateway.net.dialing import ServerAddress

@@ -29,9 +29,9 @@ from gateway.domain.errors import (
     EntityExists,
     Unavailable,
 )
-from gateway.domain.events.gateway import TriggersDelayed, TriggersLost, TriggersRegained
 from gateway.domain.message import Delivery, ReceiveMode
 from gateway.domain.topics.topology import SubscriptionProperties
+from gateway.extensions.announcements.events import TriggersDelayed, TriggersLost, TriggersRegained
 from gateway.extensions.announcements.wire import build_hint, hint_rule, parse_hint
 from gateway.frontends.admin.announcements import EVERYTHING, Announcements, Stream
 from gateway.listening.triggers import Trigger, Triggers

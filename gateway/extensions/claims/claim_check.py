@@ -17,12 +17,12 @@ from gateway.domain.errors import (
     MessageTooLarge,
     Unavailable,
 )
-from gateway.domain.events.gateway import ClaimLeftBehind
 from gateway.domain.message import Message
 from gateway.extensions.claims import claim as claims
 from gateway.extensions.claims.claim import Claim, ClaimCorrupt, ClaimMissing, Keeping
 from gateway.extensions.claims.compression import compressed, decompressed, in_thread
 from gateway.extensions.claims.encryption import KEY, TAG, decrypted, encrypted
+from gateway.extensions.claims.events import ClaimLeftBehind
 from gateway.extensions.claims.options import ClaimOptions, Compression
 from gateway.extensions.claims.store import ClaimStore
 from gateway.ports import NewId, Observer, WallClock

@@ -7,9 +7,9 @@ import attrs
 import trio
 
 from gateway.domain.errors import BrokerError
-from gateway.domain.events.gateway import ClaimCollectionFailed, ClaimsCollected
 from gateway.extensions.claims.claim import PREFIXES, waste
 from gateway.extensions.claims.claim_check import ClaimCheck
+from gateway.extensions.claims.events import ClaimCollectionFailed, ClaimsCollected
 
 # seconds after the start, so that a process of a few minutes collects too
 FIRST_ROUND: Final = 10.0

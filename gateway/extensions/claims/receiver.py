@@ -27,7 +27,6 @@ from gateway.domain.bounded import Bounded
 from gateway.domain.clocks.lock_ends import ENDLESS, OVER, LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, Outcome, QuotaExceeded, Unavailable
-from gateway.domain.events.gateway import ClaimBackingOff, ClaimCopyDropped, ClaimLost
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -41,6 +40,7 @@ from gateway.extensions.claims import claim as claims
 from gateway.extensions.claims.body_reads import BodyRead, BodyReads
 from gateway.extensions.claims.claim import Claim, ClaimCorrupt, ClaimMissing
 from gateway.extensions.claims.claim_check import LAST_STEP, ClaimCheck
+from gateway.extensions.claims.events import ClaimBackingOff, ClaimCopyDropped, ClaimLost
 from gateway.extensions.claims.waiting import WaitingReceives
 from gateway.offering import Wrapper, required
 from gateway.ports import Observer, Receiver, WallClock

@@ -35,9 +35,9 @@ from gateway.domain.errors import (
     Unavailable,
     Unreachable,
 )
-from gateway.domain.events.cluster import PeerFound, PeerLost
 from gateway.domain.message import AcceptedBy
 from gateway.extensions.cluster.channel import Channel, connect
+from gateway.extensions.cluster.events import PeerFound, PeerLost
 from gateway.extensions.cluster.handshake import ChannelError, ClientHandshake
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.cluster.requests import (

@@ -10,9 +10,9 @@ from gateway.capabilities import Visibility
 from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest, NotOrderer, NotSupported
-from gateway.domain.events.cluster import PeerRefused
 from gateway.domain.message import AcceptedBy, Delivery, Message, Settlement
 from gateway.extensions.cluster.channel import Channel, accept
+from gateway.extensions.cluster.events import PeerRefused
 from gateway.extensions.cluster.handshake import ChannelError, ServerHandshake
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.cluster.requests import (

@@ -9,9 +9,10 @@ import trio
 
 from gateway.changes import Changes
 from gateway.domain.errors import InvalidRequest, NotSupported
-from gateway.domain.events.control import ControlCalled, DrillBegan, DrillEnded
+from gateway.domain.events.control import ControlCalled
 from gateway.domain.operators.control import Operator
 from gateway.extensions.drill.cut import Cut
+from gateway.extensions.drill.events import DrillBegan, DrillEnded
 from gateway.extensions.drill.order import Drill, DrillAnswer, DrillOrder, DrillState
 from gateway.ports import Observer, WallClock
 

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from gateway.domain.errors import BrokerError
-from gateway.domain.events.hedging import SentTwice
+from gateway.domain.events.gateway import SentTwice
 from gateway.domain.message import AcceptedBy
 from gateway.extensions.hedging.hedge import Hedge, HedgeBudget
 from gateway.pairing.options import PairOptions, hedge_after

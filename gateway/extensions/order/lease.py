@@ -50,8 +50,8 @@ from gateway.domain.errors import (
     StateDamaged,
     Unavailable,
 )
-from gateway.domain.events.order import OrderLeaseLost, OrderLeaseTaken
 from gateway.domain.message import NO_PROPERTIES, Complete, Message, Properties
+from gateway.extensions.order.events import OrderLeaseLost, OrderLeaseTaken
 from gateway.extensions.order.keys import OrderKey
 from gateway.extensions.order.watch import OrderedQueue
 from gateway.offering import required

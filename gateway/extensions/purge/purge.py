@@ -13,9 +13,10 @@ from gateway.capabilities.settling import settle_all
 from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import InvalidRequest, NotSupported, SessionLockLost
-from gateway.domain.events.control import BacklogPurged, ControlCalled
+from gateway.domain.events.control import ControlCalled
 from gateway.domain.message import Abandon, Complete, Delivery, Settlement
 from gateway.domain.operators.control import Operator
+from gateway.extensions.purge.events import BacklogPurged
 from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
 from gateway.offering import required
 from gateway.ports import Broker, Observer, Receiver, WallClock

@@ -27,8 +27,8 @@ from gateway.domain.errors import (
     NotAuthorized,
     NotSupported,
 )
-from gateway.domain.events.gateway import DeadLettersRedriven
 from gateway.domain.message import Complete, Delivery
+from gateway.extensions.redrive.events import DeadLettersRedriven
 from gateway.extensions.redrive.order import (
     Grouping,
     Letter,

@@ -17,7 +17,7 @@ from gateway.app.failure import Failure
 from gateway.app.given import GivenSockets, by_bind
 from gateway.app.process import cancel_at_signal
 from gateway.domain.events.gateway import Doubtful
-from gateway.domain.events.take_over import TakeOverFailed
+from gateway.extensions.take_over.events import TakeOverFailed
 from gateway.extensions.take_over.predecessor import VERSION
 from gateway.net.descriptors import MOST_DESCRIPTORS, DescriptorChannel, close_all, duplicates
 from gateway.net.listeners import Listener

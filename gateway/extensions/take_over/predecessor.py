@@ -15,7 +15,7 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.given import GivenSockets, by_bind
-from gateway.domain.events.take_over import TakenOver
+from gateway.extensions.take_over.events import TakenOver
 from gateway.net.descriptors import DescriptorChannel, PeerProcess, close_all
 from gateway.net.unix import short_path
 from gateway.ports import Observer

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import Tracer
 
-from gateway.domain.events.traces import TracesNotExported
+from gateway.extensions.traces.events import TracesNotExported
 from gateway.ports import Observer
 
 LOOK_EVERY: Final = 5.0  # seconds: one event tells of the failures since the last one

@@ -24,12 +24,12 @@ from gateway.changes import Changes
 from gateway.config.file import Loaded
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
-from gateway.domain.events.workers import WorkerLost, WorkerStarted
 from gateway.domain.status.figures import merged
 from gateway.domain.status.process import Status, Workers
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.cluster.making import told_of
 from gateway.extensions.workers.channel import Values, WorkerChannel
+from gateway.extensions.workers.events import WorkerLost, WorkerStarted
 from gateway.extensions.workers.limits import of_workers, shared
 from gateway.extensions.workers.locks import dial, serve_locks
 from gateway.extensions.workers.passing_on import doors, serve_unix

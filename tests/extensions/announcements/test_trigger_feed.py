@@ -11,7 +11,8 @@ import trio
 from gateway.demo.ports import free_port
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.events.gateway import Event, TriggersLost, TriggersRegained
+from gateway.domain.events.gateway import Event
+from gateway.extensions.announcements.events import TriggersLost, TriggersRegained
 from gateway.extensions.announcements.trigger_feed import TriggerFeed
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer

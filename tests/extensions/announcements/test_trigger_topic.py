@@ -10,9 +10,10 @@ import trio
 from gateway.app.runtime import Runtime
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Unavailable
-from gateway.domain.events.gateway import Event, TriggersDelayed, TriggersLost, TriggersRegained
+from gateway.domain.events.gateway import Event
 from gateway.domain.message import Message, ReceiveMode
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.extensions.announcements.events import TriggersDelayed, TriggersLost, TriggersRegained
 from gateway.extensions.announcements.trigger_topic import TopicAnnouncer, TopicFeed
 from gateway.extensions.announcements.wire import hint_rule, parse_hint
 from gateway.forwarding_broker import ForwardingBroker

@@ -21,12 +21,6 @@ from gateway.domain.errors import (
     StorageFull,
     Unavailable,
 )
-from gateway.domain.events.gateway import (
-    ClaimBackingOff,
-    ClaimCopyDropped,
-    ClaimLeftBehind,
-    ClaimLost,
-)
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -42,6 +36,12 @@ from gateway.domain.message import (
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.extensions.claims import claim as claims
 from gateway.extensions.claims.claim_check import LAST_STEP
+from gateway.extensions.claims.events import (
+    ClaimBackingOff,
+    ClaimCopyDropped,
+    ClaimLeftBehind,
+    ClaimLost,
+)
 from gateway.offering import offered, required
 from tests.extensions.claims.harness import (
     A_DAY,

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.errors import Unavailable
-from gateway.domain.events.gateway import ClaimCollectionFailed, ClaimsCollected
 from gateway.domain.message import Complete, DeadLetter, Message
 from gateway.extensions.claims import claim as claims
 from gateway.extensions.claims.claim import Entry, Keeping, waste
 from gateway.extensions.claims.collector import Collector
+from gateway.extensions.claims.events import ClaimCollectionFailed, ClaimsCollected
 from tests.extensions.claims.harness import A_DAY, LARGE, ORDERS, Harness, virtual_time
 from tests.harness.clocks import START
 

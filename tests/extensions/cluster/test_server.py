@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from gateway.domain.events.cluster import PeerRefused
 from gateway.domain.message import Complete
 from gateway.extensions.cluster.channel import Channel, connect
+from gateway.extensions.cluster.events import PeerRefused
 from gateway.extensions.cluster.handshake import ClientHandshake
 from gateway.extensions.cluster.requests import (
     LARGEST,

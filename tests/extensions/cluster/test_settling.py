@@ -19,8 +19,8 @@ from gateway.domain.errors import (
     Outcome,
     OutcomeUnknown,
 )
-from gateway.domain.events.cluster import PeerFound, PeerLost, PeerRefused
 from gateway.domain.message import Abandon, Complete, DeadLetter
+from gateway.extensions.cluster.events import PeerFound, PeerLost, PeerRefused
 from gateway.extensions.cluster.peer import AFTER_TAKE_OVER, IDLE_SECONDS
 from gateway.extensions.cluster.peers import Peers
 from gateway.extensions.cluster.tokens import HolderTokens, tag_of

@@ -5,8 +5,7 @@ import trio
 import trio.testing
 
 from gateway.domain.errors import EntityNotFound, OutcomeUnknown, QuotaExceeded, Unavailable
-from gateway.domain.events.gateway import Diverted
-from gateway.domain.events.hedging import SentTwice
+from gateway.domain.events.gateway import Diverted, SentTwice
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 from gateway.extensions.hedging.hedge import HedgeBudget

@@ -23,11 +23,11 @@ from gateway.domain.errors import (
     QuotaExceeded,
     Unavailable,
 )
-from gateway.domain.events.order import OrderLeaseTaken
 from gateway.domain.message import AcceptedBy, Complete, Message
 from gateway.extensions.cluster.peer import AFTER_TAKE_OVER
 from gateway.extensions.cluster.requests import LARGEST
 from gateway.extensions.order import forward, lease
+from gateway.extensions.order.events import OrderLeaseTaken
 from gateway.extensions.order.keys import key_of
 from gateway.offering import required
 from gateway.pairing.additions import PairPeers, SendsInOrder

@@ -6,9 +6,9 @@ import trio
 from gateway.capabilities import Sessions
 from gateway.domain import backlog
 from gateway.domain.errors import Outcome, OutcomeUnknown, Unavailable
-from gateway.domain.events.order import OrderLeaseLost, OrderLeaseTaken
 from gateway.domain.message import AcceptedBy
 from gateway.extensions.order import lease
+from gateway.extensions.order.events import OrderLeaseLost, OrderLeaseTaken
 from gateway.offering import required
 from gateway.pairing.options import EntityRule, OnLeaseLost, OrderLeaseMode
 from gateway.pairing.provision import provision

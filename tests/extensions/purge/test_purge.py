@@ -6,9 +6,10 @@ import pytest
 import trio
 
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.events.control import BacklogPurged, ControlCalled
+from gateway.domain.events.control import ControlCalled
 from gateway.domain.message import DeadLetter
 from gateway.domain.operators.control import Operator
+from gateway.extensions.purge.events import BacklogPurged
 from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
 from gateway.extensions.purge.purge import Purge
 from tests.pairing.harness import LABEL, ORDERS, QUEUE, Harness, message, virtual_time

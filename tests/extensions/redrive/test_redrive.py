@@ -17,8 +17,9 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from gateway.domain.events.gateway import DeadLettered, DeadLettersRedriven
+from gateway.domain.events.gateway import DeadLettered
 from gateway.domain.message import DEAD_LETTER_REASON, DeadLetter
+from gateway.extensions.redrive.events import DeadLettersRedriven
 from gateway.extensions.redrive.order import Redriven, Selection
 from gateway.extensions.redrive.redrive import Redrive
 from tests.harness.faults import Hang, Operation

@@ -24,9 +24,9 @@ import trio
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.events.gateway import Event
-from gateway.domain.events.sharding import ShardAdded, ShardDrained
 from gateway.domain.message import Abandon, Complete, Delivery, Message
 from gateway.extensions.sharding.broker import ShardedBroker
+from gateway.extensions.sharding.events import ShardAdded, ShardDrained
 from gateway.extensions.sharding.setup import ShardSetup
 from gateway.extensions.sharding.table import ShardedQueue, ShardingRule, ShardTable
 from gateway.ports import Receiver

@@ -11,8 +11,8 @@ import trio
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.events.gateway import Doubtful
-from gateway.domain.events.sharding import ShardAdded, ShardDrained
 from gateway.domain.message import Complete, Message
+from gateway.extensions.sharding.events import ShardAdded, ShardDrained
 from gateway.extensions.sharding.setup import ShardSetup
 from gateway.extensions.sharding.table import ShardedQueue, ShardingRule, ShardTable
 from gateway.store.local.memory import MemoryBroker

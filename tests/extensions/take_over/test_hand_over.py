@@ -19,8 +19,8 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.given import GivenSockets
 from gateway.domain.events.gateway import Doubtful, Event
-from gateway.domain.events.take_over import TakenOver, TakeOverFailed
 from gateway.extensions.take_over.door import Door, HandOver, open_door, see_off
+from gateway.extensions.take_over.events import TakenOver, TakeOverFailed
 from gateway.extensions.take_over.predecessor import Arrival, Predecessor, find_predecessor
 from gateway.net.descriptors import DescriptorChannel, close_all
 from gateway.net.listeners import Listener, open_listener

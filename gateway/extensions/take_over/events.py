@@ -16,5 +16,7 @@ class TakenOver(Event):
 class TakeOverFailed(Event):
     """Process `pid` was to take over, and wasn't ready (in time): this process serves."""
 
+    level = "warning"
+
     pid: int
     reason: str

@@ -9,5 +9,8 @@ from gateway.domain.events.gateway import Event
 class TracesNotExported(Event):
     """Spans couldn't be delivered to the collector at `endpoint`, and were dropped."""
 
+    level = "warning"
+    same = ("endpoint",)
+
     endpoint: str
     reason: str

@@ -17,6 +17,8 @@ class WorkerStarted(Event):
 class WorkerLost(Event):
     """A worker ended unasked, and its connections with it; the next one starts after `seconds`."""
 
+    level = "warning"
+
     worker: int
     pid: int | None  # None: it couldn't be started
     reason: str

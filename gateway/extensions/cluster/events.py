@@ -9,6 +9,8 @@ from gateway.domain.events.gateway import Event
 class PeerLost(Event):
     """A peer can't be asked: clients that settle what it holds are told that the lock is lost."""
 
+    level = "warning"
+
     peer: str  # its address, or which process of this gateway it is
     reason: str
 
@@ -23,6 +25,9 @@ class PeerFound(Event):
 @attrs.frozen(kw_only=True)
 class PeerRefused(Event):
     """A connection to the port of the cluster was ended: its other side is no peer."""
+
+    level = "warning"
+    same = ("reason",)
 
     peer: str  # from where
     reason: str

@@ -1,0 +1,56 @@
+"""
+The options and events that a package knows, as JSON: `python -m tests.harness.known`.
+
+An option is named by its path. Of a table that is unknown as a whole, only the table is missed.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, get_args, get_origin
+
+import attrs
+
+from gateway.config.options import Config
+from gateway.config.problems import is_flat
+from gateway.config.reading import FILLED_LATER, without_none
+from gateway.config.tables import tables_class
+from gateway.telemetry.log import name_of
+from tests.references.events import EVENT_CLASSES
+
+# Lists of the core whose entries are read by other classes than those of their values.
+ENTRIES: Final = frozenset({"issuers", "access", "accounts", "pairing.envelope_keys"})
+# Fields whose classes differ by what is installed.
+MADE: Final = {(Config, "extensions"): tables_class}
+
+
+def known() -> Mapping[str, list[str]]:
+    return {
+        "options": sorted(_options(Config)),
+        "events": sorted(map(name_of, EVENT_CLASSES)),
+    }
+
+
+def _options(kind: Any, path: str = "") -> Iterator[str]:
+    attrs.resolve_types(kind)
+    for field in attrs.fields(kind):
+        if (kind, field.name) in FILLED_LATER:
+            continue
+        inner = MADE.get((kind, field.name), lambda of=field.type: _inner(of))()
+        here = path if is_flat(field) else f"{path}.{field.name}".lstrip(".")
+        if not is_flat(field):
+            yield here
+        if attrs.has(inner) and here not in ENTRIES:
+            yield from _options(inner, here)
+
+
+def _inner(kind: Any) -> Any:
+    """The class of the values in a list, or in a table of tables; else the type itself."""
+    kind = without_none(kind)
+    if get_origin(kind) is tuple:
+        return _inner(get_args(kind)[0])
+    return _inner(get_args(kind)[1]) if get_origin(kind) is Mapping else kind
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(known()))
