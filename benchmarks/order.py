@@ -37,11 +37,13 @@ from gateway.app.runtime import Runtime
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message, ReceiveMode
+from gateway.extensions.order.options import ORDERED as ORDER_TABLE
+from gateway.extensions.order.options import OrderLeaseMode, OrderOptions
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.pairing.additions import PairDependencies, PairPeers
-from gateway.pairing.options import OrderLeaseMode, PairOptions, SyphonOptions
+from gateway.pairing.options import PairOptions, SyphonOptions
 from gateway.pairing.pair import Pair, PairParts
-from gateway.pairing.provision import Backlog, provision
+from gateway.pairing.provision import Backlog, further_queues, provision
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Receiver
 from gateway.store.local.broker import LocalOptions
@@ -186,6 +188,14 @@ class Round:
                 raise SystemExit(f"key {key}: the messages aren't those that were sent")
 
 
+def pair_options(order: OrderOptions) -> PairOptions:
+    return PairOptions(label=LABEL).with_table(ORDER_TABLE, order)
+
+
+# A pair that needs each queue that there may be.
+ALL: Final = OrderOptions(ordered=("*",), order_lease=OrderLeaseMode.WAIT)
+
+
 def make_pair(
     runtime: Runtime,
     primary: Broker,
@@ -206,7 +216,7 @@ def make_pair(
     return PairParts(
         primary=primary,
         secondary=secondary,
-        options=PairOptions(label=LABEL, ordered=tuple(ordered), order_lease=order_lease),
+        options=pair_options(OrderOptions(ordered=tuple(ordered), order_lease=order_lease)),
         backlog=Backlog(queues=queues, max_message_size=None),
         envelope=bench_envelope(encrypts=False),
         dependencies=dependencies,
@@ -221,7 +231,7 @@ async def open_round(way: str, keys: int, delay: float) -> AsyncIterator[Round]:
     rng = runtime.rng("order")
     primary, secondary = (MemoryBroker(runtime.now, rng, options) for _ in range(2))
     await primary.create_queue(ENTITY, QueueProperties())
-    await provision(secondary, LABEL, QUEUES, ordered=True, leases=True)
+    await provision(secondary, LABEL, QUEUES, further=further_queues(pair_options(ALL)))
     far, away = FarBroker(primary, delay), FarBroker(secondary, delay)
     patterns = () if way == PLAIN else ("*",)
     mode = OrderLeaseMode.WAIT if way == LEASED else OrderLeaseMode.OFF

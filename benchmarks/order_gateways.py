@@ -29,7 +29,17 @@ from rich.table import Table
 
 from benchmarks.figures import medians_of, ratios_of
 from benchmarks.machine import facts_of_processor
-from benchmarks.order import BODY, ENTITY, LABEL, QUEUES, FarBroker, make_pair, run
+from benchmarks.order import (
+    ALL,
+    BODY,
+    ENTITY,
+    LABEL,
+    QUEUES,
+    FarBroker,
+    make_pair,
+    pair_options,
+    run,
+)
 from benchmarks.report import show_facts
 from gateway.app.runtime import Runtime
 from gateway.demo.ports import free_port
@@ -37,13 +47,13 @@ from gateway.domain.entity import QueueProperties
 from gateway.domain.message import Message
 from gateway.extensions.cluster.cluster import Cluster, ClusterPort
 from gateway.extensions.cluster.options import ClusterOptions
+from gateway.extensions.order.options import OrderLeaseMode
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.net.listeners import open_listener
 from gateway.pairing.additions import PairPeers
-from gateway.pairing.options import OrderLeaseMode
 from gateway.pairing.pair import Pair
-from gateway.pairing.provision import provision
+from gateway.pairing.provision import further_queues, provision
 from gateway.store.local.broker import LocalOptions
 from gateway.store.local.memory import MemoryBroker
 
@@ -148,7 +158,7 @@ async def open_round(way: str, keys: int, delay: float) -> AsyncIterator[Round]:
     rng = runtime.rng("order")
     primary, secondary = (MemoryBroker(runtime.now, rng, LocalOptions()) for _ in range(2))
     await primary.create_queue(ENTITY, QueueProperties())
-    await provision(secondary, LABEL, QUEUES, ordered=True, leases=True)
+    await provision(secondary, LABEL, QUEUES, further=further_queues(pair_options(ALL)))
     far, away = FarBroker(primary, delay), FarBroker(secondary, delay)
     patterns = () if way == PLAIN else ("*",)
     addresses = tuple(f"127.0.0.1:{free_port()}" for _ in range(GATEWAYS))

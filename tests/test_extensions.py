@@ -56,14 +56,20 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
         },
     },
     "drill": {"options": {"drill"}, "events": {"drill_began", "drill_ended"}},
-    "hedging": {"options": set(), "events": set()},
-    "order": {"options": set(), "events": {"order_lease_lost", "order_lease_taken"}},
+    "hedging": {
+        "options": {"entities.hedge_after", "pairing.hedge_after", "pairing.hedge_budget"},
+        "events": set(),
+    },
+    "order": {
+        "options": {"pairing.on_lease_lost", "pairing.order_lease", "pairing.ordered"},
+        "events": {"order_lease_lost", "order_lease_taken"},
+    },
     "purge": {"options": set(), "events": {"backlog_purged"}},
     "redrive": {"options": set(), "events": {"dead_letters_redriven"}},
     "sharding": {"options": {"sharding"}, "events": {"shard_added", "shard_drained"}},
-    "take_over": {"options": set(), "events": {"take_over_failed", "taken_over"}},
+    "take_over": {"options": {"take_over"}, "events": {"take_over_failed", "taken_over"}},
     "traces": {"options": {"traces"}, "events": {"traces_not_exported"}},
-    "workers": {"options": set(), "events": {"worker_lost", "worker_started"}},
+    "workers": {"options": {"workers"}, "events": {"worker_lost", "worker_started"}},
 }
 
 

@@ -26,7 +26,9 @@ from tests.config.shipped import COMMENTED_OUT, EVERY_OPTION
 
 ROOT: Final = Path(__file__).parents[1]
 GATEWAY: Final = ROOT / "gateway"
-EVENTS: Final = sorted((GATEWAY / "domain" / "events").glob("*.py"))
+EVENTS: Final = sorted(
+    [*GATEWAY.glob("domain/events/*.py"), *GATEWAY.glob("extensions/*/events.py")]
+)
 GLOSSARY: Final = (ROOT / "docs" / "reference" / "glossary.md").read_text()
 TERM = re.compile(r"^\| (?!word |---)([^|]+) \|", re.MULTILINE)
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -122,7 +124,9 @@ def event_names(source: str | None = None) -> Iterator[str]:
             yield from (
                 field.target.id
                 for field in node.body
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                if isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and "ClassVar" not in ast.unparse(field.annotation)
             )
 
 

@@ -11,10 +11,11 @@ import trio
 from gateway.app.runtime import Runtime, Silence
 from gateway.config.file import Loaded
 from gateway.config.options import Config
-from gateway.config.problems import ConfigError, is_flat
-from gateway.config.tables import tables
+from gateway.config.problems import ConfigError
 from gateway.domain.events.gateway import Doubtful, LogLinesDropped, Reloaded, Stopped
+from gateway.domain.option_fields import is_flat
 from gateway.extensions.listing import parts
+from gateway.extensions.tables import tables
 from gateway.telemetry.log import LogObserver
 from gateway.telemetry.service_manager import ServiceManager
 from gateway.telemetry.writer import LineWriter
@@ -156,4 +157,6 @@ def _changed(before: Config, after: Config) -> list[str]:
     before = _reloaded(before, after)
     names = [field.name for field in attrs.fields(Config) if not is_flat(field)]
     changed = [name for name in names if getattr(before, name) != getattr(after, name)]
-    return changed + [each.name for each in tables() if before.of(each) != after.of(each)]
+    return changed + [
+        each.name for each in tables(Config.point) if before.of(each) != after.of(each)
+    ]

@@ -13,7 +13,7 @@ import trio
 
 from gateway.app.assembly.parts import Parts
 from gateway.app.endpoints import OpenEndpoint
-from gateway.app.failure import ExitCode, Failure
+from gateway.app.failure import Failure
 from gateway.app.runtime import Runtime
 from gateway.config.file import Loaded
 from gateway.config.options import Config
@@ -94,7 +94,7 @@ class PoolPlan(Protocol):
 
 @attrs.frozen
 class PoolRow:
-    """A way to serve with several processes, for configurations with `workers` above 1."""
+    """A way to serve with several processes: for configurations with `serving_processes`."""
 
     share: Callable[[Config], Config]  # the configuration of this process: its share of limits
     # Gets a stack that closes what it opens, and whether the logs are JSON; raises `Failure`.
@@ -106,15 +106,8 @@ def _open_alone(stack: AsyncExitStack, loaded: Loaded, as_json: bool) -> PoolPla
 
 
 def pool_row(config: Config) -> PoolRow:
-    """
-    The way of this configuration.
-
-    Raises:
-        Failure: it is for several processes, and there is no way to have them.
-    """
-    if config.workers == 1:
+    """The way of this configuration."""
+    if config.serving_processes == 1:
         return PoolRow(lambda config: config, _open_alone)
     rows: Sequence[PoolRow] = parts_of_extensions("pools")
-    if not rows:
-        raise Failure("workers: this installation serves with one process", ExitCode.WRONG)
-    return rows[0]
+    return rows[0]  # the extension with an option for several processes has one

@@ -311,7 +311,7 @@ def _make_control(
     def work() -> Workload:
         # The clients of workers aren't counted.
         known = ending.work()
-        return known if config.workers == 1 else attrs.evolve(known, done=None, left=None)
+        return known if config.serving_processes == 1 else attrs.evolve(known, done=None, left=None)
 
     return ProcessControl(
         observer=ending.runtime.observer,

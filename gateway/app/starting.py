@@ -16,6 +16,7 @@ from gateway.app.failure import Failure
 from gateway.app.operations.findings import Findings, Grade
 from gateway.config.options import AMQP, SERVE, Config, Endpoint
 from gateway.config.places import moved
+from gateway.extensions.listing import parts
 from gateway.frontends.issuers import make_reader
 from gateway.net import unix
 from gateway.net.listeners import CannotListen, open_listener
@@ -131,12 +132,12 @@ def _files_of(config: Config) -> Iterator[tuple[str, Path]]:
             yield f"namespaces.{name}.url", Path(path)
     if config.audit is not None:
         yield "audit.file", config.audit.file
-    if config.take_over is not None:
-        yield "take_over", config.take_over
     if config.pairing is not None:
         yield "pairing.state", config.pairing.state
         if config.pairing.spool is not None:
             yield "pairing.spool", config.pairing.spool
+    for files in parts("files"):
+        yield from files(config)
 
 
 def _why_not_there(path: Path) -> str | None:

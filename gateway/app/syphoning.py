@@ -37,6 +37,7 @@ from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.control import Control
 from gateway.pairing.depth import BacklogDepth
+from gateway.pairing.provision import backlog_paths
 from gateway.pairing.syphon.dead_letters import ExpiryRules
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker
@@ -81,7 +82,7 @@ async def syphon(
             clock=runtime.now,
             rng=runtime.rng("syphon"),
             observer=CountingMoves(runtime.observer, runtime.now),
-            named=pairing.options.queues if is_own else None,
+            named=backlog_paths(pairing.options) if is_own else None,
             destination=destination,
         )
         parts, ending = attrs.evolve(parts, syphons=[service]), SyphonShutdown(runtime)

@@ -11,7 +11,6 @@ from gateway.config.options import (
     ADMIN,
     AMQP,
     LISTEN,
-    OF_PARENT,
     ONE_PORT,
     SERVE,
     STORAGE_QUEUE,
@@ -64,7 +63,7 @@ def requires_tls(endpoint: Endpoint) -> bool:
 def problems_of(config: Config) -> list[str]:
     """Return a line for each error; each begins with the path of a key."""
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
-    found += [*_names_twice(config), *_agent(config), *_workers(config)]
+    found += [*_names_twice(config), *_agent(config)]
     found += [*_tokens(config), *_keyless_accounts(config), *_cluster(config)]
     if config.pairing is not None:
         found += problems_of_pair(config, config.pairing)
@@ -277,16 +276,6 @@ def _of_endpoint(endpoint: Endpoint) -> Iterator[str]:
     for origin in endpoint.allowed_origins:
         if not _ORIGIN.fullmatch(origin):
             yield f"allowed_origins: http(s)://HOST[:PORT] expected, found {origin!r:.60}"
-
-
-def _workers(config: Config) -> Iterator[str]:
-    served = config.endpoints_of(SERVE).values()
-    parents = all(endpoint.protocol in OF_PARENT for endpoint in served)
-    if config.workers > 1 and served and parents:
-        yield (
-            "workers: 1 expected, because one process serves the protocols"
-            f" {', '.join(sorted(OF_PARENT))}, and there is no other endpoint"
-        )
 
 
 def _cluster(config: Config) -> Iterator[str]:

@@ -2,18 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
-from gateway.config.options import SHORTEST_SECRET, STORAGE_QUEUE, Config, Pairing
+from gateway.config.options import SHORTEST_SECRET, Config, Pairing
 from gateway.config.places import host_of_bind, hosts_of, is_loopback, location_of
 from gateway.config.problems import no_namespace
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
-from gateway.pairing.options import OnLeaseLost, OrderLeaseMode, Oversized
+from gateway.pairing.options import Oversized
 from gateway.pairing.sending import PRIMARY_SHARE
-
-# The kinds of namespaces whose queues may require sessions, and show their messages.
-_HAVE_SESSIONS: Final = frozenset({"embedded", "memory", "servicebus"})
 
 
 def problems_of_pair(config: Config, pairing: Pairing) -> Iterator[str]:
@@ -25,8 +21,6 @@ def problems_of_pair(config: Config, pairing: Pairing) -> Iterator[str]:
         yield "pairing.secondary: is the same namespace as pairing.primary; a pair needs two"
     yield from _label(pairing)
     yield from _encryption(pairing)
-    yield from _order(config, pairing)
-    yield from _leases(config, pairing)
     if not pairing.envelope_keys and any(_beyond_this_machine(config, pairing)):
         yield (
             "pairing.envelope_keys: is missing; if not everything runs on this machine, each"
@@ -39,7 +33,6 @@ def warnings_of_pair(config: Config, pairing: Pairing) -> Iterator[str]:
     yield from _shared_fate(config, pairing)
     yield from _slow_connects(config, pairing)
     yield from _lonely_key(pairing)
-    yield from _lonely_lease(config, pairing)
     if pairing.options.oversized is Oversized.PRIMARY_ONLY:
         yield (
             f"pairing.oversized: primary-only: a message that is too large for {pairing.secondary}"
@@ -79,56 +72,6 @@ def _encryption(pairing: Pairing) -> Iterator[str]:
         yield (
             f"pairing.envelope_keys[0].key: at least {SHORTEST_SECRET} bytes expected, because the"
             " first key encrypts; `openssl rand -base64 32` prints one"
-        )
-
-
-def _order(config: Config, pairing: Pairing) -> Iterator[str]:
-    """
-    Errors of ordered entities: both namespaces, and the processes of the gateway, must be able to
-    keep an order.
-    """
-    if not pairing.options.ordered:
-        return
-    for index, pattern in enumerate(pairing.options.ordered):
-        if not pattern.strip():
-            yield f"pairing.ordered[{index}]: an entity or a pattern expected"
-    for role, name, able in (
-        ("primary", pairing.primary, None),
-        ("secondary", pairing.secondary, _HAVE_SESSIONS),
-    ):
-        namespace = config.namespaces.get(name)
-        scheme = "" if namespace is None else namespace.url.partition(":")[0].lower()
-        if scheme == STORAGE_QUEUE:
-            yield (
-                f"pairing.ordered: the {role} {name} is a Storage Queue, which doesn't keep the"
-                " order of its messages"
-            )
-        elif scheme and able is not None and scheme not in able:
-            yield (
-                f"pairing.ordered: the {role} {name} has no sessions, by which syphons keep the"
-                f" order; {', '.join(sorted(able))} have them"
-            )
-    if config.workers > 1:
-        yield (
-            "pairing.ordered: workers = 1 expected, because the order holds among the sends of one"
-            " process"
-        )
-
-
-def _leases(config: Config, pairing: Pairing) -> Iterator[str]:
-    options = pairing.options
-    has_lease = options.order_lease is not OrderLeaseMode.OFF
-    if has_lease and not options.ordered:
-        yield "pairing.order_lease: needs ordered, a list of the entities that keep their order"
-    if options.on_lease_lost is OnLeaseLost.SEND and not has_lease:
-        yield (
-            'pairing.on_lease_lost: needs order_lease = "wait" or "forward", as there is no lease'
-            " without it"
-        )
-    if options.order_lease is OrderLeaseMode.FORWARD and config.cluster is None:
-        yield (
-            'pairing.order_lease: "forward" needs [cluster], over which gateways forward sends to'
-            " each other"
         )
 
 
@@ -182,13 +125,4 @@ def _lonely_key(pairing: Pairing) -> Iterator[str]:
         yield (
             f"pairing.encrypt: the key is made here, and only in {pairing.state.parent}: without it"
             " nobody can read the backlog. Back it up, or set envelope_keys"
-        )
-
-
-def _lonely_lease(config: Config, pairing: Pairing) -> Iterator[str]:
-    secondary = config.namespaces[pairing.secondary]
-    if pairing.options.has_order_leases and not hosts_of(location_of(secondary)):
-        yield (
-            f"pairing.order_lease: the leases are on the secondary {secondary.name}, a store that"
-            " this gateway alone has open: no other gateway can take one"
         )

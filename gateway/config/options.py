@@ -6,23 +6,24 @@ no part.
 import base64
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 import attrs
 from attrs import validators
 
 from gateway.config.secrets import Secret
-from gateway.config.tables import Table, tables_class
 from gateway.config.values import expected
 from gateway.domain.access import AccessPolicy, Issuer, Right, TokenRule
 from gateway.domain.backoff import Backoff
 from gateway.domain.envelope import EnvelopeKey
+from gateway.domain.option_fields import FLAT, NUMBER
 from gateway.domain.plan import Plan
 from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
-from gateway.domain.units import NUMBER
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.listing import parts
+from gateway.extensions.tables import HasTables, no_tables
 from gateway.frontends.admin.options import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.issuers import IssuerOptions
@@ -40,8 +41,6 @@ from gateway.net.tls import TlsOptions
 from gateway.pairing.options import EntityRule, PairOptions, SyphonOptions
 from gateway.telemetry.log import LEVELS
 from gateway.wire.openid.jwt import ALGORITHMS
-
-T = TypeVar("T")
 
 # The configuration of `serve` without a file; conf/pairgate.toml says the same, with every option.
 DEFAULT: Final = """
@@ -87,18 +86,10 @@ LISTEN: Final = "listen"
 AGENT: Final = "agent"
 # Commands that run until they are told to end.
 PROCESSES: Final = (SERVE, SYPHON, LISTEN, AGENT)
-# Endpoints that the parent of workers serves itself, as their state between two requests is in one
-# process.
-OF_PARENT: Final = frozenset({STORAGE_QUEUE, ADMIN})
 # A name of a client certificate: its subject, a common name, or an alternative name.
 CERTIFICATE_NAME: Final = re.compile(r"[A-Za-z0-9.]+=.+|(?:DNS|URI|EMAIL|IP):.+")
 SHORTEST_KEY: Final = 16  # bytes
 SHORTEST_SECRET: Final = 32  # bytes of the text of a key that encrypts
-MOST_WORKERS: Final = 64
-
-
-# Metadata of a field whose options are in the surrounding table, not in a table of their own.
-FLAT: Final = {"flat": True}
 
 
 @attrs.frozen(kw_only=True)
@@ -394,14 +385,11 @@ def _decoded(key: Secret) -> bytes:
 
 
 @attrs.frozen(kw_only=True)
-class Config:
+class Config(HasTables):
     """The whole file. `folder` is the file's folder, at which relative paths start."""
 
+    point: ClassVar = "tables"
     namespaces: Mapping[str, Namespace] = attrs.field(validator=validators.min_len(1))
-    # Processes that serve clients; 1: the gateway is one process.
-    workers: int = attrs.field(default=1, validator=[validators.ge(1), validators.le(MOST_WORKERS)])
-    # The Unix socket at which `serve --take-over` asks for the listening sockets; None: no socket.
-    take_over: Path | None = None
     pairing: Pairing | None = None
     endpoints: tuple[Endpoint, ...] = ()
     issuers: tuple[IssuerOptions, ...] = ()
@@ -414,17 +402,7 @@ class Config:
     audit: Audit | None = None
     cluster: ClusterOptions | None = None
     logging: Logging = attrs.field(factory=Logging)
-    # The tables of extensions: an instance of `tables_class()`.
-    extensions: Any = attrs.field(factory=lambda: tables_class()(), metadata=FLAT)
-
-    def of(self, table: Table[T]) -> T:
-        """The value of an extension's table."""
-        value: T = getattr(self.extensions, table.name)
-        return value
-
-    def with_table(self, table: Table[T], value: T) -> "Config":
-        """This configuration with another value of an extension's table."""
-        return attrs.evolve(self, extensions=attrs.evolve(self.extensions, **{table.name: value}))
+    extensions: Any = attrs.field(factory=partial(no_tables, "tables"), metadata=FLAT)
 
     def endpoints_of(self, process: str) -> dict[int, Endpoint]:
         """The endpoints that a process of the given command opens, by their numbers."""
@@ -446,6 +424,11 @@ class Config:
     def home(self) -> Namespace:
         """The namespace of that name."""
         return self.namespaces[self.home_name]
+
+    @property
+    def serving_processes(self) -> int:
+        """The number of processes that serve clients; 1: the gateway is one process."""
+        return max((count(self) for count in parts("serving")), default=1)
 
     @property
     def further_namespaces(self) -> tuple[str, ...]:

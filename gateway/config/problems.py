@@ -9,6 +9,7 @@ import attrs
 from cattrs import ClassValidationError, IterableValidationError
 
 from gateway.config.values import not_one_of
+from gateway.domain.option_fields import is_flat
 
 _IN_ARGUMENTS: Final = 4  # of the error that attrs' `in_` raises: text, field, choices, value
 _NOT_YET: Final = frozenset({"claim_check_above"})
@@ -47,11 +48,6 @@ def is_installed(module: str) -> bool:
 def twice(names: Sequence[str]) -> list[str]:
     """The names that are given more than once."""
     return sorted({name for name in names if names.count(name) > 1})
-
-
-def is_flat(field: "attrs.Attribute[Any]") -> bool:
-    """True if the field's own options are in the surrounding table."""
-    return bool(field.metadata.get("flat"))
 
 
 def problems_in(error: BaseException, path: str = "") -> Iterator[str]:

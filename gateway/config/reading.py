@@ -20,15 +20,15 @@ from gateway.config.options import (
     IssuerEntry,
     Namespace,
 )
-from gateway.config.problems import ConfigError, UnknownKeysError, is_flat, problems_in
+from gateway.config.problems import ConfigError, UnknownKeysError, problems_in
 from gateway.config.secrets import Secret, SecretSource
-from gateway.config.tables import tables_class
 from gateway.config.values import count, expected, not_one_of, seconds, size
 from gateway.domain.access import AccessPolicy, TokenRule
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import InvalidRequest
+from gateway.domain.option_fields import is_flat, is_number, is_size
 from gateway.domain.storage_queue.accounts import StorageAccount
-from gateway.domain.units import is_number, is_size
+from gateway.extensions.tables import kind_of
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.issuers import IssuerOptions
 from gateway.frontends.servicebus.options import RestOptions
@@ -80,7 +80,7 @@ def option_names(kind: Any) -> set[str]:
     names: set[str] = set()
     for field in attrs.fields(kind) if attrs.has(kind) else ():
         if is_flat(field):
-            names |= option_names(field.type)
+            names |= option_names(kind_of(kind, field))
         elif (kind, field.name) not in FILLED_LATER:
             names.add(field.name)
     return names
@@ -105,7 +105,6 @@ class _TableReader:
         self._converter.register_structure_hook(int, lambda value, _: count(value))
         self._converter.register_structure_hook(Path, _read_path)
         by_type: dict[Any, Hook] = {
-            Config: lambda value, _: self._read_whole(value),
             Secret: lambda value, _: secrets.read(value),
             Namespace: lambda value, _: self._read_namespace(value),
             AccessPolicy: lambda value, _: self.read(value, AccessEntry).value(),
@@ -129,10 +128,6 @@ class _TableReader:
         if get_origin(kind) is Mapping and not isinstance(value, dict):
             raise expected("a table", value)
         return self._converter.structure(value, kind)
-
-    def _read_whole(self, table: Any) -> Any:
-        """Read the file, whose further tables are those of extensions."""
-        return self._class_hook(Config, extensions=tables_class())(table, Config)
 
     def _in_table(self, name: str, hook: Hook) -> Hook:
         """The hook of a field of the file, with the secrets of that table alone."""
@@ -165,7 +160,8 @@ class _TableReader:
     def _class_hook(self, kind: Any, **flat_kinds: Any) -> Hook:
         """A hook that takes the options of flat fields from the same table."""
         attrs.resolve_types(kind)
-        flat_kinds = {f.name: f.type for f in attrs.fields(kind) if is_flat(f)} | flat_kinds
+        flat = {f.name: kind_of(kind, f) for f in attrs.fields(kind) if is_flat(f)}
+        flat_kinds = flat | flat_kinds
         overrides: dict[str, Any] = {}
         for field in attrs.fields(kind):
             hook = self._field_hook(field, flat_kinds.get(field.name, field.type))

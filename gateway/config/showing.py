@@ -13,10 +13,9 @@ from typing import Any, Final
 import attrs
 
 from gateway.config.options import AccessEntry, AccountEntry, Config, IssuerEntry
-from gateway.config.problems import is_flat
 from gateway.config.reading import FILLED_LATER, OFF, SECRETS, without_none
 from gateway.config.secrets import Secret, shown_reference
-from gateway.domain.units import is_number, is_size
+from gateway.domain.option_fields import is_flat, is_number, is_size
 
 # Lists whose entries are read by a class of their own: shown as they are in the file.
 _ENTRIES: Final[Mapping[str, type]] = {

@@ -16,7 +16,7 @@ from gateway.checker.operations import (
     Record,
     fingerprint,
 )
-from gateway.domain.backlog import is_heartbeat_queue, is_lease_queue
+from gateway.domain.backlog import is_beside
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, OutcomeUnknown
 from gateway.domain.message import DEAD_LETTER_REASON, Complete, Delivery
@@ -65,15 +65,15 @@ async def audit(namespaces: Sequence[AuditedNamespace]) -> list[Record]:
 
 async def pending(broker: Broker) -> int:
     """
-    The number of messages in the queues of that namespace, without heartbeats and requests for
-    leases.
+    The number of messages in the queues of that namespace, without those that pairs send for
+    themselves.
 
     Raises:
         OutcomeUnknown: the namespace doesn't report it.
     """
     total = 0
     for info in await broker.list_queues(top=PAGE):
-        if is_heartbeat_queue(info.path) or is_lease_queue(info.path):
+        if is_beside(info.path):
             continue
         if info.active is None:
             raise OutcomeUnknown(f"{info.path} doesn't report its number of messages")
@@ -96,7 +96,7 @@ async def _queues(audited: AuditedNamespace) -> list[tuple[EntityPath, CopyPlace
     return [
         found
         for path in paths
-        if not (is_heartbeat_queue(path) or is_lease_queue(path))
+        if not is_beside(path)
         for found in ((path, audited.place), (path.dead_letter, audited.dead_letters))
     ]
 

@@ -25,23 +25,20 @@ QUEUE_PROPERTIES: Final = QueueProperties(
     enable_batched_operations=True,
 )
 LEGACY_PROPERTIES: Final = attrs.evolve(QUEUE_PROPERTIES, lock_duration=LEGACY_LOCK)
-# The sessions keep the order of each key, whichever of several syphons moves its messages.
-ORDERED_PROPERTIES: Final = attrs.evolve(QUEUE_PROPERTIES, requires_session=True)
-# Of the queue whose sessions are the leases of the ordered queues. Its messages are requests to let
-# go, which expire soon. The lock of a gateway that is cut off ends, and so does its lease, within
-# the time that sends wait.
-LEASE_LOCK: Final = timedelta(seconds=10)
-LEASE_PROPERTIES: Final = QueueProperties(
-    requires_session=True, lock_duration=LEASE_LOCK, max_delivery_count=2147483647
-)
-# A constant, not an option: with another number, a key's messages would be in two queues.
-ORDERED_QUEUES: Final = 4
 _MARK: Final = "/x-servicebus-transfer/"
-_ORDERED: Final = "/x-servicebus-transfer/ordered/"
-_HEARTBEATS: Final = "/x-pairgate-syphons"
-_LEASES: Final = "/x-pairgate-order"
-_OWNER: Final = "/x-pairgate-primary/"
+_BESIDE: Final = "/x-pairgate-"
+_HEARTBEATS: Final = f"{_BESIDE}syphons"
+_OWNER: Final = f"{_BESIDE}primary/"
 _ENVELOPE_BYTES: Final = 4096
+
+
+@attrs.frozen(kw_only=True)
+class BacklogQueue:
+    """A queue that a pair makes on its secondary."""
+
+    path: EntityPath
+    properties: QueueProperties = QUEUE_PROPERTIES
+    is_backlog: bool = True  # False: its messages are not of clients, and none of them must last
 
 
 def properties(*, legacy: bool) -> QueueProperties:
@@ -68,21 +65,6 @@ def queue_name(label: str, index: int) -> EntityPath:
     return EntityPath(f"{queue_prefix(label)}{index}")
 
 
-def ordered_queue(label: str, index: int) -> EntityPath:
-    """A backlog queue of ordered entities. Only syphons that keep the order can receive from it."""
-    return EntityPath(f"{label}{_ORDERED}{index}")
-
-
-def ordered_queues(label: str) -> tuple[EntityPath, ...]:
-    """All backlog queues of ordered entities."""
-    return tuple(ordered_queue(label, index) for index in range(ORDERED_QUEUES))
-
-
-def is_ordered(queue: EntityPath) -> bool:
-    """True if it is an `ordered_queue`, whatever the label."""
-    return _ORDERED in queue.key
-
-
 def queue_prefix(label: str) -> str:
     return f"{label}/x-servicebus-transfer/"
 
@@ -99,23 +81,12 @@ def heartbeat_queue(label: str) -> EntityPath:
 
 def is_of_pair(queue: EntityPath) -> bool:
     """True if pairs make the queue for themselves: a backlog queue, or one beside it."""
-    beside = (_HEARTBEATS, _LEASES)
-    return is_backlog(queue) or _OWNER in queue.key or queue.key.endswith(beside)
+    return is_backlog(queue) or is_beside(queue)
 
 
-def is_heartbeat_queue(queue: EntityPath) -> bool:
-    """True if it is the `heartbeat_queue` of a pair, whatever the label."""
-    return queue.key.endswith(_HEARTBEATS)
-
-
-def lease_queue(label: str) -> EntityPath:
-    """The queue beside the backlog whose sessions are the leases of the ordered queues."""
-    return EntityPath(f"{label}{_LEASES}")
-
-
-def is_lease_queue(queue: EntityPath) -> bool:
-    """True if it is the `lease_queue` of a pair, whatever the label."""
-    return queue.key.endswith(_LEASES)
+def is_beside(queue: EntityPath) -> bool:
+    """True if pairs make the queue for themselves, and its messages are not of clients."""
+    return _BESIDE in queue.key and not queue.shard_number
 
 
 def queues_to_try(queues: Sequence[EntityPath], rng: random.Random) -> list[EntityPath]:

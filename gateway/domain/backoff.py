@@ -5,7 +5,7 @@ import random
 import attrs
 from attrs import validators
 
-from gateway.domain.units import NUMBER
+from gateway.domain.option_fields import NUMBER
 
 
 @attrs.frozen(kw_only=True)

@@ -21,8 +21,11 @@ class Extension:
     """
 
     package: str  # `__name__` of the extension's package
-    # `gateway.config.tables.Table`: tables of the configuration.
+    # `gateway.extensions.tables.Table`: tables of the configuration; options of `[pairing]`, and of
+    # `[[entities]]`.
     tables: Sequence[Part] = ()
+    pairing: Sequence[Part] = ()
+    entities: Sequence[Part] = ()
     # Functions of a configuration that yield its problems, each with the path of a key.
     checks: Sequence[Part] = ()
     # The same for settings that are allowed and seldom wise.
@@ -36,6 +39,10 @@ class Extension:
     namespaces: Sequence[Part] = ()
     # Functions of a configuration: the names of namespaces that only the extension uses.
     apart: Sequence[Part] = ()
+    # Functions of a configuration: the files that a gateway writes, each with the path of its key.
+    files: Sequence[Part] = ()
+    # Functions of a configuration: the number of processes that serve a gateway's clients.
+    serving: Sequence[Part] = ()
     # `open_*(config, observer)`: a context manager with a service, or None, for a process's life.
     processes: Sequence[Part] = ()
     # `gateway.app.assembly.interceptor_rows.InterceptorRow`
@@ -46,6 +53,9 @@ class Extension:
     home_wrappers: Sequence[Part] = ()
     # Async functions of a configuration, a runtime and the `Findings` of `check` that add to them.
     findings: Sequence[Part] = ()
+    # The same for each namespace that `check` has opened: async functions of the broker, of the
+    # namespace's options, of the configuration, and of the `Findings`.
+    namespace_findings: Sequence[Part] = ()
     # `gateway.app.assembly.services.ServiceRow`
     services: Sequence[Part] = ()
     # `gateway.app.succession.SuccessionRow`
@@ -71,6 +81,8 @@ class Extension:
     # `gateway.pairing.ways.MakesCopies`.
     second_copies: Sequence[Part] = ()
     pairs: Sequence[Part] = ()  # `gateway.pairing.additions.AddToPair`
+    # Functions of a pair's options: further `gateway.domain.backlog.BacklogQueue`s.
+    backlog_queues: Sequence[Part] = ()
     drains: Sequence[Part] = ()  # `gateway.pairing.syphon.drained_queue.DrainKind`
 
     @property

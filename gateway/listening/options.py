@@ -4,7 +4,7 @@ import attrs
 from attrs import validators
 
 from gateway.domain.backoff import Backoff
-from gateway.domain.units import BYTES, NUMBER
+from gateway.domain.option_fields import BYTES, NUMBER
 from gateway.listening.scaling.polling import IdlePolling
 
 positive = validators.gt(0.0)

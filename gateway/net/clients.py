@@ -15,7 +15,7 @@ from attrs import validators
 
 from gateway.domain.access import ClientLimit
 from gateway.domain.errors import Busy
-from gateway.domain.units import BYTES
+from gateway.domain.option_fields import BYTES
 from gateway.net.turns import Contention, Line, Waiters
 
 RETRY_AFTER: Final = 10.0  # seconds; Service Bus asks its clients for as many

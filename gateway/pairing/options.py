@@ -4,16 +4,17 @@ import enum
 import fnmatch
 import math
 from collections.abc import Sequence
-from typing import Final
+from functools import partial
+from typing import Any, ClassVar, Final
 
 import attrs
 from attrs import validators
 
-from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.failover import FailoverRule
-from gateway.domain.units import BYTES, NUMBER
+from gateway.domain.option_fields import BYTES, FLAT, NUMBER
+from gateway.extensions.tables import HasTables, no_tables
 
 SMALLEST_PAUSE: Final = 2.0  # seconds that a heartbeat may be late without a pause
 FEW_SECONDS: float | None = 2.0
@@ -44,17 +45,6 @@ class OnRefusedCredentials(enum.Enum):
     )
 
 
-class OrderLeaseMode(enum.Enum):
-    OFF = "off"  # one gateway alone sends to the ordered entities
-    WAIT = "wait"  # several do, one at a time: the others wait for its lease
-    FORWARD = "forward"  # several do, one at a time: the others forward their sends to it
-
-
-class OnLeaseLost(enum.Enum):
-    RAISE = "raise"  # no lease, no send: the order holds
-    SEND = "send"  # the last orderer goes on with the primary, while it can't renew its lease
-
-
 class UnknownEntity(enum.Enum):
     DIVERT = "divert"
     REFUSE = "refuse"
@@ -73,9 +63,10 @@ class BacklogTimeToLive(enum.Enum):
 
 
 @attrs.frozen(kw_only=True)
-class EntityRule:
+class EntityRule(HasTables):
     """Options of the entities that match, e.g. `orders/*`. None: the option of the pair."""
 
+    point: ClassVar = "entities"
     match: str
     failover_interval: float | None = attrs.field(
         default=None, validator=validators.optional([validators.ge(0.0), validators.le(3600.0)])
@@ -83,13 +74,14 @@ class EntityRule:
     on_unknown: OnUnknown | None = None
     unknown_entity: UnknownEntity | None = None
     divert: bool = True  # false: this entity never leaves the primary
-    hedge_after: float | None = attrs.field(default=None, validator=validators.optional(positive))
+    extensions: Any = attrs.field(factory=partial(no_tables, "entities"), metadata=FLAT)
 
 
 @attrs.frozen(kw_only=True)
-class PairOptions:
+class PairOptions(HasTables):
     """The options of a pair: when sends are diverted, and when entities return to the primary."""
 
+    point: ClassVar = "pairing"
     label: str
     failover_interval: float = attrs.field(
         default=60.0, validator=[validators.ge(0.0), validators.le(3600.0)]
@@ -105,10 +97,6 @@ class PairOptions:
         validator=validators.optional([validators.gt(0.0), validators.le(1.0)]),
         metadata=NUMBER,
     )
-    hedge_after: float | None = attrs.field(default=None, validator=validators.optional(positive))
-    hedge_budget: float = attrs.field(
-        default=0.05, validator=[validators.ge(0.0), validators.le(1.0)], metadata=NUMBER
-    )  # share of the sends
     trial_pause: Backoff = Backoff(first=0.5, cap=5.0)
     busy_pause: float = attrs.field(default=10.0, validator=positive)
     backlog_queues: int = attrs.field(default=10, validator=[validators.ge(1), validators.le(1000)])
@@ -132,27 +120,8 @@ class PairOptions:
     unknown_entity: UnknownEntity = UnknownEntity.DIVERT
     # None: the configuration decides by the kinds of the endpoints and of the primary; else refuse.
     oversized: Oversized | None = None
-    # Entities that keep the order of their sends, e.g. `orders` or `payments/*`.
-    ordered: tuple[str, ...] = ()
-    order_lease: OrderLeaseMode = OrderLeaseMode.OFF
-    on_lease_lost: OnLeaseLost = OnLeaseLost.RAISE
     entities: tuple[EntityRule, ...] = ()
-
-    @property
-    def queues(self) -> Sequence[EntityPath]:
-        """The backlog queues that the pair uses, also those of ordered entities."""
-        names = [backlog.queue_name(self.label, each) for each in range(self.backlog_queues)]
-        return [*names, *backlog.ordered_queues(self.label)] if self.ordered else names
-
-    @property
-    def has_order_leases(self) -> bool:
-        """True if several gateways may send to the ordered entities."""
-        return bool(self.ordered) and self.order_lease is not OrderLeaseMode.OFF
-
-    @property
-    def forwards_sends(self) -> bool:
-        """True if sends of ordered entities are forwarded to the orderer."""
-        return bool(self.ordered) and self.order_lease is OrderLeaseMode.FORWARD
+    extensions: Any = attrs.field(factory=partial(no_tables, "pairing"), metadata=FLAT)
 
     @property
     def slowest_success(self) -> float:
@@ -194,14 +163,6 @@ def rule_for(entity: EntityPath, options: PairOptions) -> FailoverRule:
     if rule is not None and rule.failover_interval is not None:
         interval = rule.failover_interval
     return FailoverRule(interval=interval, successes_to_return=options.successes_to_return)
-
-
-def hedge_after(entity: EntityPath, options: PairOptions) -> float | None:
-    """Seconds without an answer after which a send is hedged; None: never."""
-    rule = entity_rule(entity, options.entities)
-    if rule is not None and rule.hedge_after is not None:
-        return rule.hedge_after
-    return options.hedge_after
 
 
 def shortest_pause(options: PairOptions) -> float:

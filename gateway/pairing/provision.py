@@ -1,6 +1,6 @@
 """Creates backlog queues on the secondary, and finds out which can be used."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -9,6 +9,7 @@ import trio
 
 from gateway.capabilities import Peeks
 from gateway.domain import backlog
+from gateway.domain.backlog import BacklogQueue
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -18,7 +19,9 @@ from gateway.domain.errors import (
     NotAuthorized,
     NotSupported,
 )
+from gateway.extensions.listing import parts
 from gateway.offering import offered
+from gateway.pairing.options import PairOptions
 from gateway.ports import Broker
 
 ASK_LIMIT: Final = 5.0  # seconds to wait for an answer about one queue
@@ -41,13 +44,11 @@ async def provision(
     count: int,
     properties: QueueProperties = backlog.QUEUE_PROPERTIES,
     *,
-    ordered: bool = False,
-    leases: bool = False,
+    further: Iterable[BacklogQueue] = (),
 ) -> list[EntityPath]:
     """
-    Create the backlog queues that are missing, with `ordered` also those of ordered entities, with
-    `leases` also the queue of their leases, and the queue of the syphons' heartbeats where one can
-    be read; return those that were created.
+    Create the backlog queues that are missing, the further ones, and the queue of the syphons'
+    heartbeats where one can be read; return those that were created.
 
     Needs the Manage right. Existing queues aren't changed. The pair works without heartbeats, so
     that a refusal of their queue alone isn't an error.
@@ -56,23 +57,41 @@ async def provision(
         BrokerError: a queue could not be created; those created before it stay.
     """
     made = []
-    wanted = [(backlog.queue_name(label, index), properties) for index in range(count)]
-    if ordered:
-        wanted += [(queue, backlog.ORDERED_PROPERTIES) for queue in backlog.ordered_queues(label)]
-    if leases:
-        wanted.append((backlog.lease_queue(label), backlog.LEASE_PROPERTIES))
-    for queue, its in wanted:
+    for queue in (*_usual(label, count, properties), *further):
         try:
-            await secondary.create_queue(queue, its)
+            await secondary.create_queue(queue.path, queue.properties)
         except EntityExists:
             continue
-        made.append(queue)
+        made.append(queue.path)
     if offered(secondary, Peeks) is not None:
-        queue = backlog.heartbeat_queue(label)
+        heartbeats = backlog.heartbeat_queue(label)
         with suppress(EntityExists, NotAuthorized, NotSupported):
-            await secondary.create_queue(queue, QueueProperties())
-            made.append(queue)
+            await secondary.create_queue(heartbeats, QueueProperties())
+            made.append(heartbeats)
     return made
+
+
+def backlog_queues(
+    options: PairOptions, properties: QueueProperties = backlog.QUEUE_PROPERTIES
+) -> list[BacklogQueue]:
+    """The backlog queues that a pair with these options needs, those of extensions among them."""
+    usual = _usual(options.label, options.backlog_queues, properties)
+    return [*usual, *further_queues(options)]
+
+
+def backlog_paths(options: PairOptions) -> list[EntityPath]:
+    """The names of those that have messages of clients."""
+    return [queue.path for queue in backlog_queues(options) if queue.is_backlog]
+
+
+def further_queues(options: PairOptions) -> list[BacklogQueue]:
+    """The backlog queues of extensions, which a pair with these options needs."""
+    return [queue for queues_of in parts("backlog_queues") for queue in queues_of(options)]
+
+
+def _usual(label: str, count: int, properties: QueueProperties) -> list[BacklogQueue]:
+    names = (backlog.queue_name(label, index) for index in range(count))
+    return [BacklogQueue(path=path, properties=properties) for path in names]
 
 
 async def usable_backlog(secondary: Broker, label: str, count: int) -> Backlog:
@@ -138,17 +157,17 @@ def _backlog(
     )
 
 
-def doubts(info: EntityInfo) -> list[str]:
+def doubts(info: EntityInfo, queue: BacklogQueue) -> list[str]:
     """
-    Properties of an existing backlog queue that may lose or delay its messages, as sentences; or
-    those by which the lease queue is none.
+    Properties of an existing queue of the backlog that may lose or delay its messages, or by which
+    it is of no use, as sentences.
     """
-    properties, keeps_order = info.properties, backlog.is_ordered(info.path)
-    if backlog.is_lease_queue(info.path):
-        return [] if properties.requires_session else ["it doesn't require sessions"]
-    wrong = {
-        "it requires sessions": properties.requires_session and not keeps_order,
-        "it doesn't require sessions": keeps_order and not properties.requires_session,
+    properties, needs_sessions = info.properties, queue.properties.requires_session
+    sessions = {
+        "it requires sessions": properties.requires_session and not needs_sessions,
+        "it doesn't require sessions": needs_sessions and not properties.requires_session,
+    }
+    lossy = {
         "it drops what it takes for duplicates": properties.requires_duplicate_detection,
         "it forwards its messages": properties.forward_to is not None,
         "its messages expire": properties.default_time_to_live is not None,
@@ -161,4 +180,5 @@ def doubts(info: EntityInfo) -> list[str]:
         ),
         f"its status is {properties.status.value}": (properties.status is not EntityStatus.ACTIVE),
     }
+    wrong = {**sessions, **lossy} if queue.is_backlog else sessions
     return [doubt for doubt, found in wrong.items() if found]

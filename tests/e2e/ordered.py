@@ -14,11 +14,14 @@ from gateway.checker.operations import Acked, CopyPlace, Found, Invoked, Record,
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Delivery
+from gateway.extensions.order.options import OrderLeaseMode
 from gateway.offering import required
-from gateway.pairing.provision import provision
+from gateway.pairing.options import PairOptions
+from gateway.pairing.provision import further_queues, provision
 from tests.e2e.installation import client
 from tests.e2e.processes import PATIENT, GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
+from tests.harness.options import made
 
 ORDERS = EntityPath("orders")
 SECRET = "a secret of a cluster, for tests only"
@@ -143,7 +146,9 @@ async def namespaces(gateways: Gateways, **pairing: object) -> tuple[GatewayProc
     async with client(primary) as broker:
         await broker.create_queue(ORDERS, QueueProperties())
     async with client(secondary) as broker:
-        await provision(broker, "east", 1, ordered=True, leases="order_lease" in pairing)
+        mode = OrderLeaseMode(pairing.get("order_lease", "off"))
+        needed = made(PairOptions, label="east", ordered=("orders",), order_lease=mode)
+        await provision(broker, "east", 1, further=further_queues(needed))
     options = {"ordered": ["orders"], "backlog_queues": 1, **PATIENT, **pairing}
     pair = pair_config(primary.address, secondary.address, **options)
     return primary, REST_URL.sub(AMQP_URL, pair)

@@ -12,16 +12,14 @@ from typing import Any, Final, get_args, get_origin
 import attrs
 
 from gateway.config.options import Config
-from gateway.config.problems import is_flat
 from gateway.config.reading import FILLED_LATER, without_none
-from gateway.config.tables import tables_class
+from gateway.domain.option_fields import is_flat
+from gateway.extensions.tables import kind_of
 from gateway.telemetry.log import name_of
 from tests.references.events import EVENT_CLASSES
 
 # Lists of the core whose entries are read by other classes than those of their values.
 ENTRIES: Final = frozenset({"issuers", "access", "accounts", "pairing.envelope_keys"})
-# Fields whose classes differ by what is installed.
-MADE: Final = {(Config, "extensions"): tables_class}
 
 
 def known() -> Mapping[str, list[str]]:
@@ -36,7 +34,7 @@ def _options(kind: Any, path: str = "") -> Iterator[str]:
     for field in attrs.fields(kind):
         if (kind, field.name) in FILLED_LATER:
             continue
-        inner = MADE.get((kind, field.name), lambda of=field.type: _inner(of))()
+        inner = _inner(kind_of(kind, field))
         here = path if is_flat(field) else f"{path}.{field.name}".lstrip(".")
         if not is_flat(field):
             yield here

@@ -60,6 +60,7 @@ from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import Call, Fault, FaultyBroker, Operation, Refuse, T, Work
 from tests.harness.faulty_sessions import FaultySessionsBroker
+from tests.harness.options import made
 
 LABEL: Final = "east"
 ORDERS: Final = EntityPath("orders")
@@ -254,10 +255,18 @@ class Harness:
         for queue in self.queues(queues):
             await self.secondary.store.create_queue(queue, backlog.LEGACY_PROPERTIES)
         if ordered:
-            for queue in backlog.ordered_queues(LABEL):
-                await self.secondary.store.create_queue(queue, backlog.ORDERED_PROPERTIES)
-            leases = backlog.lease_queue(LABEL)
-            await self.secondary.store.create_queue(leases, backlog.LEASE_PROPERTIES)
+            # Imported here: the tests of the core are also run without the extension.
+            from gateway.extensions.order.queues import (
+                LEASE_PROPERTIES,
+                ORDERED_PROPERTIES,
+                lease_queue,
+                ordered_queues,
+            )
+
+            for queue in ordered_queues(LABEL):
+                await self.secondary.store.create_queue(queue, ORDERED_PROPERTIES)
+            leases = lease_queue(LABEL)
+            await self.secondary.store.create_queue(leases, LEASE_PROPERTIES)
         await self.spool.store.create_queue(QUEUE, backlog.LEGACY_PROPERTIES)
 
     async def namespace(
@@ -288,7 +297,7 @@ class Harness:
         return PairParts(
             primary=self.primary.broker,
             secondary=self.secondary.broker,
-            options=PairOptions(label=LABEL, **options),
+            options=made(PairOptions, label=LABEL, **options),
             backlog=Backlog(queues=self.queues(queues), max_message_size=limit),
             envelope=envelope(encrypts=encrypts),
             dependencies=PairDependencies(

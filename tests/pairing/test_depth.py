@@ -18,6 +18,7 @@ from gateway.domain.envelope_fields import PATH
 from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.message import DeadLetter, Message
+from gateway.extensions.order.queues import ordered_queues
 from gateway.pairing.backlog import Rotation
 from gateway.pairing.depth import BacklogDepth, DepthSampler, Reading
 from gateway.pairing.options import PairOptions
@@ -212,7 +213,7 @@ async def test_without_the_right_to_list_the_queues_in_use_count(
 async def test_without_the_right_to_list_ordered_queues_count_as_well(
     secondary: MemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery, there: int
 ) -> None:
-    ordered = backlog.ordered_queues(LABEL)
+    ordered = ordered_queues(LABEL)
     for queue in ordered[:there]:
         await secondary.create_queue(queue, QueueProperties())
         await secondary.send(queue, [Message()])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.extensions.hedging.options import HedgingOptions, HedgingRule
 from gateway.pairing.options import (
     BacklogTimeToLive,
     EntityRule,
@@ -37,9 +38,9 @@ RANGES = [
     (PAIR, "successes_to_return", 1, MOST),
     (PAIR, "max_inflight", 1, MOST),
     (PAIR, "throttle_failover_after", SHORTEST, MOST),
-    (PAIR, "hedge_after", SHORTEST, MOST),
-    (RULE, "hedge_after", SHORTEST, MOST),
-    (PAIR, "hedge_budget", 0.0, 1.0),
+    (HedgingOptions, "hedge_after", SHORTEST, MOST),
+    (HedgingRule, "hedge_after", SHORTEST, MOST),
+    (HedgingOptions, "hedge_budget", 0.0, 1.0),
     (SyphonOptions, "batch", 1, 1000),
     (SyphonOptions, "attempt_timeout", SHORTEST, MOST),
     (SyphonOptions, "busy_pause", SHORTEST, MOST),
@@ -64,8 +65,8 @@ def test_an_option_has_a_range(make: Any, name: str, least: float, most: float) 
     [
         (RULE, "failover_interval"),
         (PAIR, "throttle_failover_after"),
-        (PAIR, "hedge_after"),
-        (RULE, "hedge_after"),
+        (HedgingOptions, "hedge_after"),
+        (HedgingRule, "hedge_after"),
         (SyphonOptions, "max_drain_rate"),
     ],
 )

@@ -17,6 +17,9 @@ MANAGE, PROBE = Operation.MANAGE, Operation.PROBE
 NAMES = ["east/x-servicebus-transfer/0", "east/x-servicebus-transfer/1"]
 
 
+USUAL = backlog.BacklogQueue(path=QUEUE)
+
+
 @pytest.fixture
 async def fresh(harness):
     """A secondary without backlog queues."""
@@ -162,7 +165,7 @@ async def test_credentials_that_cant_even_send_are_an_error(fresh):
 async def test_a_queue_as_we_or_the_legacy_client_make_it_raises_no_doubts(legacy):
     properties = backlog.properties(legacy=legacy)
 
-    assert doubts(EntityInfo(path=QUEUE, properties=properties)) == []
+    assert doubts(EntityInfo(path=QUEUE, properties=properties), USUAL) == []
 
 
 @pytest.mark.parametrize(
@@ -181,10 +184,10 @@ async def test_a_queue_as_we_or_the_legacy_client_make_it_raises_no_doubts(legac
 async def test_each_property_that_may_lose_messages_is_a_doubt_of_its_own(field, value):
     legacy = {"max_delivery_count": 2147483647, field: value}
 
-    assert len(doubts(EntityInfo(path=QUEUE, properties=QueueProperties(**legacy)))) == 1
+    assert len(doubts(EntityInfo(path=QUEUE, properties=QueueProperties(**legacy)), USUAL)) == 1
 
 
 async def test_a_lock_of_five_seconds_is_long_enough():
     properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=5))
 
-    assert doubts(EntityInfo(path=QUEUE, properties=properties)) == []
+    assert doubts(EntityInfo(path=QUEUE, properties=properties), USUAL) == []

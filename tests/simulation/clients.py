@@ -27,6 +27,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome, OutcomeUnknown
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
 from gateway.extensions.order.keys import is_ordered, key_of
+from gateway.extensions.order.options import ORDERED
 from gateway.ports import Broker, WallClock
 from tests.harness.clocks import seconds
 from tests.simulation.endpoint import AdapterClient, Client
@@ -160,7 +161,7 @@ class Producer:
 
     def _invoke(self, entity: EntityPath, messages: Sequence[Message], began: float) -> None:
         for message in messages:
-            order = order_of(entity, message, self.scenario.pair.ordered)
+            order = order_of(entity, message, self.scenario.pair.of(ORDERED).ordered)
             self.journal.records.append(invoked(entity, message, began, order))
 
     def _note(

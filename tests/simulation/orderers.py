@@ -28,8 +28,15 @@ from gateway.domain.errors import BrokerError, NoAnswer, Outcome, Unreachable
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
 from gateway.extensions.order.keys import key_of
+from gateway.extensions.order.options import OnLeaseLost, OrderLeaseMode
+from gateway.extensions.order.queues import (
+    LEASE_PROPERTIES,
+    ORDERED_PROPERTIES,
+    lease_queue,
+    ordered_queues,
+)
 from gateway.pairing.additions import PairDependencies, PairPeers
-from gateway.pairing.options import OnLeaseLost, OrderLeaseMode, PairOptions, SyphonOptions
+from gateway.pairing.options import PairOptions, SyphonOptions
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.message import encoded_size
@@ -37,6 +44,7 @@ from tests.harness.clocks import VirtualClock
 from tests.harness.determinism import run_seeded
 from tests.harness.faults import Fault, FaultyBroker, Operation, Refuse
 from tests.harness.faulty_sessions import FaultySessionsBroker
+from tests.harness.options import made
 from tests.simulation.names import Names
 from tests.simulation.network import Network
 from tests.simulation.processes import GatewayProcess, Installation
@@ -232,9 +240,9 @@ class Orderers:
         await self.stores["primary"].create_queue(ORDERS, QueueProperties())
         secondary = self.stores["secondary"]
         await secondary.create_queue(backlog.queue_name(LABEL, 0), backlog.QUEUE_PROPERTIES)
-        for queue in backlog.ordered_queues(LABEL):
-            await secondary.create_queue(queue, backlog.ORDERED_PROPERTIES)
-        await secondary.create_queue(backlog.lease_queue(LABEL), backlog.LEASE_PROPERTIES)
+        for queue in ordered_queues(LABEL):
+            await secondary.create_queue(queue, ORDERED_PROPERTIES)
+        await secondary.create_queue(lease_queue(LABEL), LEASE_PROPERTIES)
         namespaces = [FaultySessionsBroker(inner=self.stores[name]) for name in NAMES]
         for namespace in namespaces:
             await nursery.start(namespace.run)
@@ -268,7 +276,8 @@ class Orderers:
         return Scenario(
             seed=self.seed,
             parts=Parts(ordered=True),
-            pair=PairOptions(
+            pair=made(
+                PairOptions,
                 label=LABEL,
                 failover_interval=rng.choice([0.0, 5.0]),
                 send_timeout=120.0 if self._is_patient else rng.choice([20.0, 120.0]),
@@ -428,7 +437,7 @@ class Orderers:
         return [f"{left} messages are left on the backlog after {DRAIN} s"] if left else []
 
     async def _left(self) -> int:
-        queues = backlog.ordered_queues(LABEL)
+        queues = ordered_queues(LABEL)
         return sum([len(await self.stores["secondary"].peek(each)) for each in queues])
 
 

@@ -10,6 +10,7 @@ from gateway.domain.backoff import Backoff
 from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions
 from tests.harness.crash_disk import Ailment
 from tests.harness.faults import Operation
+from tests.harness.options import changed
 from tests.simulation.outages import OUTAGES, with_comeback, with_slowness
 from tests.simulation.scenario import (
     CALM,
@@ -113,7 +114,7 @@ def _in_order(scenario: Scenario) -> Scenario:
         scenario,
         seed=ORDERED + scenario.seed,
         parts=attrs.evolve(scenario.parts, ordered=True, remembers=False),
-        pair=attrs.evolve(scenario.pair, ordered=rng.choice([("*",), ("orders", "audit/*")])),
+        pair=changed(scenario.pair, ordered=rng.choice([("*",), ("orders", "audit/*")])),
         sends=rng.choice([2, 5]) * scenario.sends,
     )
 

@@ -25,6 +25,7 @@ from gateway.domain.events.gateway import Event
 from gateway.domain.failover import State
 from gateway.domain.health.abilities import Ability
 from gateway.domain.message import AcceptedBy
+from gateway.extensions.order.queues import ORDERED_PROPERTIES, ordered_queues
 from gateway.pairing.additions import PairDependencies
 from gateway.store.embedded.files import StoreError
 from gateway.store.local.broker import LocalBroker
@@ -187,8 +188,8 @@ class World:
         for queue in installation.backlog.queues:
             await self.stores["secondary"].create_queue(queue, backlog.QUEUE_PROPERTIES)
         if self.scenario.parts.ordered:
-            for queue in backlog.ordered_queues(self.scenario.pair.label):
-                await self.stores["secondary"].create_queue(queue, backlog.ORDERED_PROPERTIES)
+            for queue in ordered_queues(self.scenario.pair.label):
+                await self.stores["secondary"].create_queue(queue, ORDERED_PROPERTIES)
         for namespace in self.namespaces.values():
             await nursery.start(namespace.run)
         self.gateway = GatewayProcess(

@@ -10,8 +10,8 @@ import attrs
 from attrs import validators
 
 from gateway.app.assembly.interceptor_rows import InterceptorRow, Place
-from gateway.config.tables import Table
 from gateway.domain.events.gateway import Event
+from gateway.extensions.tables import Table
 from gateway.interception import Call, CallKind, Interceptor
 from gateway.ports import Observer
 

@@ -72,7 +72,7 @@ async def make_parts(
     """
     runtime = attrs.evolve(runtime, makes_stores=True)
     plan = ProcessPlan(
-        role=Role.ALONE if config.workers == 1 else Role.PARENT,
+        role=Role.ALONE if config.serving_processes == 1 else Role.PARENT,
         stack=stack,
         config=config,
         runtime=runtime,

@@ -19,12 +19,13 @@ from gateway.app.namespaces import ASK_SECONDS
 from gateway.capabilities import Verifies
 from gateway.config.options import Namespace, Pairing
 from gateway.domain import backlog
+from gateway.domain.backlog import BacklogQueue
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.events.gateway import Doubtful, EntitiesMade
 from gateway.offering import offered
-from gateway.pairing.provision import doubts, provision
+from gateway.pairing.provision import backlog_queues, doubts, further_queues, provision
 from gateway.ports import Broker, Observer
 
 # Short enough that an operator who watches the repair sees its effect, and no load on what fails.
@@ -86,31 +87,29 @@ class BacklogSetup:
             BrokerError: the secondary doesn't answer.
         """
         options = self.pairing.options
-        queues = [*options.queues]
         properties = backlog.properties(legacy=self.pairing.accept_legacy_backlog)
+        queues = backlog_queues(options, properties)
         make = partial(
             provision,
             self.secondary,
             options.label,
             options.backlog_queues,
             properties,
-            ordered=bool(options.ordered),
-            leases=options.has_order_leases,
+            further=further_queues(options),
         )
-        if options.has_order_leases:
-            queues.append(backlog.lease_queue(options.label))
-        await make_told(self.pairing.secondary, self.secondary, queues, make, self.observer)
+        paths = [queue.path for queue in queues]
+        await make_told(self.pairing.secondary, self.secondary, paths, make, self.observer)
         await self.note()
         for queue in queues:
             for doubt in await self._doubts(queue):
-                self.observer.report(Doubtful(text=f"backlog queue {queue}: {doubt}"))
+                self.observer.report(Doubtful(text=f"backlog queue {queue.path}: {doubt}"))
 
-    async def _doubts(self, queue: EntityPath) -> Sequence[str]:
+    async def _doubts(self, queue: BacklogQueue) -> Sequence[str]:
         found: list[str] = []
         try:
-            found += doubts(await self.secondary.inspect(queue))
+            found += doubts(await self.secondary.inspect(queue.path), queue)
             if (verifies := offered(self.secondary, Verifies)) is not None:
-                found += await verifies.verify(queue, is_backlog=True)
+                found += await verifies.verify(queue.path, is_backlog=True)
         except BrokerError as error:
             if error.counts_as_outage:
                 raise

@@ -19,7 +19,7 @@ from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Doubtful
-from gateway.pairing.provision import provision
+from gateway.pairing.provision import further_queues, provision
 from gateway.ports import Broker, Service
 from gateway.store.embedded.broker import EmbeddedBroker
 from gateway.store.local.hooks import LocalHooks
@@ -93,8 +93,7 @@ class SettingUp(Opening):
                     pairing.options.label,
                     pairing.options.backlog_queues,
                     backlog.properties(legacy=pairing.accept_legacy_backlog),
-                    ordered=bool(pairing.options.ordered),
-                    leases=pairing.options.has_order_leases,
+                    further=further_queues(pairing.options),
                 )
             except BrokerError as error:
                 raise _not_made(namespace, error) from error

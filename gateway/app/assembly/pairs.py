@@ -27,7 +27,7 @@ from gateway.extensions.cluster.cluster import Cluster
 from gateway.net.secret_files import check_secret_file
 from gateway.pairing.additions import PairDependencies, PairPeers
 from gateway.pairing.pair import Pair, PairParts, Spool
-from gateway.pairing.provision import Backlog, usable_backlog
+from gateway.pairing.provision import Backlog, backlog_paths, further_queues, usable_backlog
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.heartbeats import Heartbeats
 from gateway.pairing.syphon.pauses import Pauses
@@ -96,7 +96,7 @@ async def find_backlog(
     try:
         with trio.move_on_after(pairing.options.attempt_timeout):
             found = await usable_backlog(secondary, label, wanted)
-            if found.asked and (len(found.queues) < wanted or pairing.options.ordered):
+            if found.asked and (len(found.queues) < wanted or further_queues(pairing.options)):
                 found = assumed  # until the queues that the setup has created are known
                 await setup.run()
                 found = await usable_backlog(secondary, label, wanted)
@@ -221,7 +221,7 @@ def make_syphons(
             rng=runtime.rng(f"syphon {index}"),
             observer=observer,
             states=pair.states,
-            named=pairing.options.queues,
+            named=backlog_paths(pairing.options),
             destination=pair.destination,
             pauses=pair.pauses,
             reports_progress=source is not sides.spool,

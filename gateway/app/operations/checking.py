@@ -46,8 +46,7 @@ from gateway.domain.errors import (
 from gateway.domain.health.abilities import Ability, is_sure, remedy
 from gateway.extensions.listing import parts
 from gateway.offering import offered
-from gateway.pairing.options import hedge_after
-from gateway.pairing.provision import doubts
+from gateway.pairing.provision import backlog_queues, doubts
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker
 from gateway.wire.pairgate.advice import wake_text
@@ -80,7 +79,8 @@ async def check(loaded: Loaded, runtime: Runtime, *, port_offset: int = 0) -> li
                 await _check_namespace(broker, namespace, findings)
                 if config.pairing is not None and config.pairing.secondary == namespace.name:
                     await _check_backlog(broker, namespace, config.pairing, findings)
-                await _check_hedging(broker, namespace, config.pairing, findings)
+                for add in parts("namespace_findings"):
+                    await add(broker, namespace, config, findings)
                 if destination is not None:
                     await _check_identity(broker, namespace, config, destination, findings)
         except Failure as failure:
@@ -208,26 +208,6 @@ async def _check_plan(broker: Broker, namespace: Namespace, findings: Findings) 
         findings.add(f"namespace {namespace.name}", Grade.WARNING, f"{text}; {cure}")
 
 
-async def _check_hedging(
-    broker: Broker, namespace: Namespace, pairing: Pairing | None, findings: Findings
-) -> None:
-    """Warn about each hedged queue of the primary that would deliver both copies of a message."""
-    if pairing is None or pairing.primary != namespace.name:
-        return
-    for queue in namespace.plan.queues:
-        if hedge_after(queue.path, pairing.options) is None:
-            continue
-        detects = False
-        with suppress(BrokerError, trio.TooSlowError), trio.fail_after(ASK_SECONDS):
-            detects = (await broker.inspect(queue.path)).properties.requires_duplicate_detection
-        if not detects:
-            text = (
-                "hedge_after may deliver a message twice: the queue isn't known to detect"
-                " duplicates; turn its duplicate detection on, or make its receivers idempotent"
-            )
-            findings.add(f"queue {queue.path}", Grade.WARNING, text)
-
-
 async def _find_any(broker: Broker) -> bool:
     """True if the namespace has a queue or a topic."""
     if await broker.list_queues(top=1):
@@ -239,20 +219,17 @@ async def _find_any(broker: Broker) -> bool:
 async def _check_backlog(
     broker: Broker, namespace: Namespace, pairing: Pairing, findings: Findings
 ) -> None:
-    there, locks, label = 0, list[timedelta](), pairing.options.label
-    names = [*pairing.options.queues]
-    if pairing.options.has_order_leases:
-        names.append(backlog.lease_queue(label))
-    wanted = len(names)
+    there, locks, wanted = 0, list[timedelta](), backlog_queues(pairing.options)
     # By the problem's text without the queue's name.
     queues_by_problem: dict[str, list[EntityPath]] = {}
     texts: dict[str, str] = {}
-    for queue in names:
+    for queue in wanted:
+        name = queue.path.name
         usable, problems = await _look_at(broker, namespace, queue, locks)
         there += usable
         for problem in problems:
-            queues_by_problem.setdefault(problem.replace(queue.name, ""), []).append(queue)
-            texts.setdefault(problem.replace(queue.name, ""), problem)
+            queues_by_problem.setdefault(problem.replace(name, ""), []).append(queue.path)
+            texts.setdefault(problem.replace(name, ""), problem)
     for alike, queues in queues_by_problem.items():
         problem = texts[alike]
         subject = f"backlog queue {queues[0]}"
@@ -264,8 +241,8 @@ async def _check_backlog(
     too_few = Grade.WARNING if there or is_own(namespace) else Grade.BAD
     findings.add(
         f"namespace {namespace.name}",
-        Grade.GOOD if there == wanted else too_few,
-        f"{there} of {wanted} backlog queues are usable{hint}",
+        Grade.GOOD if there == len(wanted) else too_few,
+        f"{there} of {len(wanted)} backlog queues are usable{hint}",
     )
     _tell_secrecy(namespace, pairing, findings)
     if namespace.url.startswith(_KEEPS_LOCKS) and not pairing.accept_legacy_backlog:
@@ -301,7 +278,7 @@ def _tell_long_locks(locks: Sequence[timedelta], namespace: Namespace, findings:
 
 
 async def _look_at(
-    broker: Broker, namespace: Namespace, queue: EntityPath, locks: list[timedelta]
+    broker: Broker, namespace: Namespace, queue: backlog.BacklogQueue, locks: list[timedelta]
 ) -> tuple[bool, list[str]]:
     """
     Return whether the queue accepts sends, and the doubts about it; add its lock duration to the
@@ -312,27 +289,27 @@ async def _look_at(
     """
     try:
         with trio.fail_after(ASK_SECONDS):
-            info = await broker.inspect(queue)
+            info = await broker.inspect(queue.path)
             locks.append(info.properties.lock_duration)
-            problems = doubts(info)
+            problems = doubts(info, queue)
             if (verifies := offered(broker, Verifies)) is not None:
-                problems += await verifies.verify(queue, is_backlog=True)
+                problems += await verifies.verify(queue.path, is_backlog=True)
             return True, problems
     except LoginRefused as error:
         raise _refused(error, namespace) from error
     except NotAuthorized as error:
         advice = remedy(Ability.MANAGE, error, rights_of(namespace))
-        reason = reason_of(error, namespace, queue)
+        reason = reason_of(error, namespace, queue.path)
         doubt = f"its properties can't be read: {reason}; {advice}"
     except EntityNotFound:
         return False, [_MISSING]
     except (BrokerError, trio.TooSlowError) as error:
-        return False, [_reason(error, namespace, queue)]
+        return False, [_reason(error, namespace, queue.path)]
     try:
         with trio.fail_after(ASK_SECONDS):
-            await broker.probe(queue)
+            await broker.probe(queue.path)
     except (BrokerError, trio.TooSlowError) as error:
-        return False, [_reason(error, namespace, queue)]
+        return False, [_reason(error, namespace, queue.path)]
     return True, [doubt]
 
 

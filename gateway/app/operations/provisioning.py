@@ -20,7 +20,7 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LoginRefused, NotAuthorized
 from gateway.domain.health.abilities import Ability, Rights, remedy
-from gateway.pairing.provision import provision
+from gateway.pairing.provision import further_queues, provision
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker
 
@@ -122,8 +122,7 @@ async def _provision(
                         pairing.options.label,
                         wanted,
                         properties,
-                        ordered=bool(pairing.options.ordered),
-                        leases=pairing.options.has_order_leases,
+                        further=further_queues(pairing.options),
                     )
                     if destination is not None:
                         await note_backlog(pairing, broker, destination)

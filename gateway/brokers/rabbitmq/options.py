@@ -3,7 +3,7 @@
 import attrs
 from attrs import validators
 
-from gateway.domain.units import BYTES
+from gateway.domain.option_fields import BYTES
 from gateway.net.tls import ClientTlsOptions
 
 

@@ -42,8 +42,8 @@ from gateway.domain.errors import (
 )
 from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode
+from gateway.domain.option_fields import BYTES
 from gateway.domain.topics.topology import TopicInfo
-from gateway.domain.units import BYTES
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.ports import WallClock

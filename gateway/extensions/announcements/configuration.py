@@ -10,10 +10,10 @@ from attrs import validators
 from gateway.config.kinds import cannot
 from gateway.config.options import Config
 from gateway.config.problems import no_namespace
-from gateway.config.tables import Table
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.plan import Plan, PlannedTopic
+from gateway.extensions.tables import Table
 
 
 @attrs.frozen(kw_only=True)

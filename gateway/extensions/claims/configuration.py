@@ -8,11 +8,12 @@ from typing import Final
 import attrs
 
 from gateway.brokers.entra.options import CredentialOptions
-from gateway.config.options import FLAT, Config
+from gateway.config.options import Config
 from gateway.config.places import absolute, problems_of_credential
-from gateway.config.tables import Table
 from gateway.domain.errors import InvalidRequest
+from gateway.domain.option_fields import FLAT
 from gateway.extensions.claims.options import ClaimOptions, PackingRule
+from gateway.extensions.tables import Table
 from gateway.wire.azure_blob import check_container, parse_blob_account
 
 _ACCOUNT_KEY: Final = re.compile(r"(^|;) *(AccountKey|SharedAccessSignature) *=", re.IGNORECASE)

@@ -7,7 +7,7 @@ import attrs
 from attrs import validators
 
 from gateway.domain.backoff import Backoff
-from gateway.domain.units import BYTES
+from gateway.domain.option_fields import BYTES
 from gateway.extensions.claims.pack import MAX_MEMBERS, MAX_PACK
 
 _FORTNIGHT: Final = 14 * 86400.0  # seconds: the default time to live of many queues in Azure

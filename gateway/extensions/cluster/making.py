@@ -25,7 +25,7 @@ def make_cluster(config: Config, runtime: Runtime, dial: Dial | None = None) -> 
     gateway is a single process without peers.
     """
     options = config.cluster
-    if config.workers == 1:
+    if config.serving_processes == 1:
         return None if options is None else _cluster(options, runtime, None)
     if options is None:
         secret = b64encode(runtime.rng("secret").randbytes(SHORTEST_SECRET)).decode()
@@ -58,7 +58,7 @@ def _processes(
 ) -> Processes:
     return Processes(
         own=number,
-        workers=config.workers,
+        workers=config.serving_processes,
         options=attrs.evolve(options, max_requests=_REQUESTS),
         rng=runtime.rng("processes"),
         observer=runtime.observer,

@@ -7,7 +7,7 @@ import attrs
 from attrs import validators
 
 from gateway.config.options import Config
-from gateway.config.tables import Table
+from gateway.extensions.tables import Table
 
 
 @attrs.frozen(kw_only=True)

@@ -4,4 +4,10 @@ from typing import Final
 
 from gateway.extensions.extension import Extension
 
-EXTENSION: Final = Extension(package=__name__, second_copies=["hedging:Hedging"])
+EXTENSION: Final = Extension(
+    package=__name__,
+    pairing=["options:HEDGING"],
+    entities=["options:RULE"],
+    namespace_findings=["check:check_queues"],
+    second_copies=["hedging:Hedging"],
+)

@@ -14,7 +14,8 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import SentTwice
 from gateway.domain.message import AcceptedBy
 from gateway.extensions.hedging.hedge import Hedge, HedgeBudget
-from gateway.pairing.options import PairOptions, hedge_after
+from gateway.extensions.hedging.options import HEDGING, hedge_after
+from gateway.pairing.options import PairOptions
 from gateway.pairing.sending import Batch, Sending
 from gateway.pairing.ways import Ways
 from gateway.ports import Observer
@@ -30,7 +31,7 @@ class Hedging:
 
     @budget.default
     def _budget(self) -> HedgeBudget:
-        return HedgeBudget(self.options.hedge_budget)
+        return HedgeBudget(self.options.of(HEDGING).hedge_budget)
 
     def second_of(self, sending: Sending, ways: Ways) -> Hedge | None:
         """As `MakesCopies.second_of`."""

@@ -6,6 +6,10 @@ from gateway.extensions.extension import Extension
 
 EXTENSION: Final = Extension(
     package=__name__,
+    pairing=["options:ORDERED"],
+    checks=["checks:problems"],
+    warnings=["checks:warnings"],
+    backlog_queues=["queues:queues_of"],
     sections=["status:ORDER"],
     pairs=["addition:add"],
     drains=["ordered_drain:ORDERED"],

@@ -6,22 +6,22 @@ import attrs
 
 from gateway.extensions.order.forwarded import ForwardedSends
 from gateway.extensions.order.lease import OrderLeases
+from gateway.extensions.order.options import ORDERED, OnLeaseLost
 from gateway.extensions.order.sends import OrderedSends
 from gateway.extensions.order.status import ORDER, OrderStatus
 from gateway.extensions.order.watch import OrderWatch
 from gateway.pairing.additions import Addition, PairCore, stay
-from gateway.pairing.options import OnLeaseLost
 
 
 def add(core: PairCore) -> Addition | None:
     """The order of `pairing.ordered`; None: no entity keeps its order."""
-    options, ways = core.options, core.ways
-    if not options.ordered:
+    options, ways, order = core.options, core.ways, core.options.of(ORDERED)
+    if not order.ordered:
         return None
     watch = OrderWatch(secondary=core.secondary, label=options.label, states=ways.states)
     leases = _leases(core, watch)
     sends = OrderedSends(
-        patterns=options.ordered,
+        patterns=order.ordered,
         watch=watch,
         ways=ways,
         new_id=core.dependencies.new_id,
@@ -39,18 +39,18 @@ def add(core: PairCore) -> Addition | None:
 
 
 def _leases(core: PairCore, watch: OrderWatch) -> OrderLeases | None:
-    if not core.options.has_order_leases:
+    order, dependencies = core.options.of(ORDERED), core.dependencies
+    if not order.has_leases:
         return None
-    dependencies = core.dependencies
     return OrderLeases(
         secondary=core.secondary,
         label=core.options.label,
         queues=watch.queues,
-        goes_on=core.options.on_lease_lost is OnLeaseLost.SEND,
+        goes_on=order.on_lease_lost is OnLeaseLost.SEND,
         new_id=dependencies.new_id,
         rng=dependencies.rng,
         observer=dependencies.observer,
-        peers=core.peers.orderers if core.options.forwards_sends else None,
+        peers=core.peers.orderers if order.forwards_sends else None,
     )
 
 

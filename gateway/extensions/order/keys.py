@@ -12,10 +12,10 @@ from typing import Final
 
 import attrs
 
-from gateway.domain import backlog
 from gateway.domain.bounded import remembered
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
+from gateway.extensions.order.queues import ORDERED_QUEUES
 
 DIGEST_BYTES: Final = 16  # 128 bits, so that no two keys have the same
 
@@ -33,7 +33,7 @@ class OrderKey:
     @property
     def number(self) -> int:
         """The number of the ordered backlog queue that has all messages of this key."""
-        return int(self.digest[:8], 16) % backlog.ORDERED_QUEUES
+        return int(self.digest[:8], 16) % ORDERED_QUEUES
 
 
 def is_ordered(entity: EntityPath, patterns: Sequence[str]) -> bool:

@@ -40,7 +40,6 @@ import trio
 from gateway.capabilities import SessionReceiver, Sessions
 from gateway.changes import Changes
 from gateway.deadlines import AnswerDeadline, answered_within
-from gateway.domain import backlog
 from gateway.domain.billing import UPKEEP
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -53,6 +52,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import NO_PROPERTIES, Complete, Message, Properties
 from gateway.extensions.order.events import OrderLeaseLost, OrderLeaseTaken
 from gateway.extensions.order.keys import OrderKey
+from gateway.extensions.order.queues import lease_queue
 from gateway.extensions.order.watch import OrderedQueue
 from gateway.offering import required
 from gateway.pairing.additions import OrderPeers
@@ -460,7 +460,7 @@ class OrderLeases:
             time_to_live=timedelta(seconds=2 * ASK),
         )
         with trio.move_on_after(ASK), suppress(BrokerError):
-            await self.secondary.send(backlog.lease_queue(self.label), [message])
+            await self.secondary.send(lease_queue(self.label), [message])
 
     async def _be_orderer(self, lease: OrderLease) -> bool:
         """
@@ -472,7 +472,7 @@ class OrderLeases:
         """
         with self._answered(lease) as scope:
             sessions = required(self.secondary, Sessions)
-            queue = backlog.lease_queue(self.label)
+            queue = lease_queue(self.label)
             async with sessions.open_session(queue, lease.name) as receiver:
                 scope.deadline = inf
                 try:

@@ -24,7 +24,6 @@ import attrs
 import trio
 
 from gateway.capabilities import SessionReceiver, Sessions
-from gateway.domain import backlog
 from gateway.domain.bounded import Bounded
 from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.copies import CopyStep
@@ -40,6 +39,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.gateway import SyphonFailed
 from gateway.domain.message import Delivery
+from gateway.extensions.order.queues import is_ordered_queue, ordered_queues
 from gateway.offering import offered, required
 from gateway.pairing.syphon.backlog_message import BacklogMessage
 from gateway.pairing.syphon.drain import PATIENCE
@@ -311,11 +311,11 @@ class OrderedDrain:
 
 def _queues(label: str, source: Broker) -> Sequence[EntityPath]:
     """None of a source without sessions, which can't have such queues."""
-    return () if offered(source, Sessions) is None else backlog.ordered_queues(label)
+    return () if offered(source, Sessions) is None else ordered_queues(label)
 
 
 ORDERED: Final = DrainKind(
-    covers=backlog.is_ordered,
+    covers=is_ordered_queue,
     queues=_queues,
     make=lambda queue: OrderedDrain(at=queue),
 )

@@ -18,12 +18,12 @@ import trio
 
 from gateway.capabilities import Peeks
 from gateway.changes import Changes
-from gateway.domain import backlog
 from gateway.domain.billing import UPKEEP
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.failover import State
 from gateway.extensions.order.keys import OrderKey
+from gateway.extensions.order.queues import ordered_queues
 from gateway.extensions.order.status import OrderStatus
 from gateway.offering import required
 from gateway.pairing.states import EntityStates
@@ -152,7 +152,7 @@ class OrderWatch:
 
     @queues.default
     def _queues(self) -> Sequence[OrderedQueue]:
-        return [OrderedQueue(path) for path in backlog.ordered_queues(self.label)]
+        return [OrderedQueue(path) for path in ordered_queues(self.label)]
 
     def queue_of(self, key: OrderKey) -> OrderedQueue:
         return self.queues[key.number]

@@ -8,12 +8,12 @@ import attrs
 
 from gateway.config.options import Config, Namespace
 from gateway.config.problems import no_namespace, twice
-from gateway.config.tables import Table
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.plan import Plan
 from gateway.extensions.sharding.table import ShardingRule
+from gateway.extensions.tables import Table
 
 SHARDING: Final = Table[tuple[ShardingRule, ...]](
     name="sharding", kind=tuple[ShardingRule, ...], missing=()

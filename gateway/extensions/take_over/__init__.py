@@ -4,4 +4,9 @@ from typing import Final
 
 from gateway.extensions.extension import Extension
 
-EXTENSION: Final = Extension(package=__name__, successions=["succession:SUCCESSION"])
+EXTENSION: Final = Extension(
+    package=__name__,
+    tables=["options:TAKE_OVER"],
+    files=["options:files"],
+    successions=["succession:SUCCESSION"],
+)

@@ -11,6 +11,7 @@ from gateway.app.given import GivenSockets
 from gateway.app.succession import Served, Start, Succession, SuccessionRow
 from gateway.config.options import SERVE
 from gateway.extensions.take_over.door import Door, HandOver, open_door
+from gateway.extensions.take_over.options import TAKE_OVER
 from gateway.extensions.take_over.predecessor import Arrival, Predecessor, find_predecessor
 from gateway.ports import Service
 
@@ -53,7 +54,7 @@ async def _open(start: Start) -> Succession:
         Failure: the running gateway refuses, or the sockets are systemd's, or the door can't be
             opened.
     """
-    path, given, predecessor = start.config.take_over, start.given, None
+    path, given, predecessor = start.config.of(TAKE_OVER), start.given, None
     if start.take_over:
         if path is None:
             text = "take_over: is missing; --take-over asks the running gateway at this socket"
@@ -72,7 +73,7 @@ async def _open(start: Start) -> Succession:
 
 
 def _is_wanted(start: Start) -> bool:
-    return start.take_over or start.config.take_over is not None
+    return start.take_over or start.config.of(TAKE_OVER) is not None
 
 
 SUCCESSION: Final = SuccessionRow(_is_wanted, _open)

@@ -9,9 +9,9 @@ from attrs import validators
 
 from gateway.config.options import Config
 from gateway.config.problems import is_installed
-from gateway.config.tables import Table
 from gateway.domain.errors import needs_extra
-from gateway.domain.units import NUMBER
+from gateway.domain.option_fields import NUMBER
+from gateway.extensions.tables import Table
 from gateway.wire.http.hosts import split_url
 
 _COLLECTOR: Final = re.compile(r"https?://[^/?#\s@]+/[^?#\s]+", re.IGNORECASE)

@@ -4,4 +4,10 @@ from typing import Final
 
 from gateway.extensions.extension import Extension
 
-EXTENSION: Final = Extension(package=__name__, pools=["pool:POOL"])
+EXTENSION: Final = Extension(
+    package=__name__,
+    tables=["options:WORKERS"],
+    checks=["options:problems"],
+    serving=["options:count"],
+    pools=["pool:POOL"],
+)

@@ -2,14 +2,15 @@
 
 import attrs
 
-from gateway.config.options import OF_PARENT, Config
+from gateway.config.options import Config
+from gateway.extensions.workers.options import OF_PARENT
 
 
 def shared(config: Config) -> Config:
     """
     The configuration of the parent and of each worker: memory limits are divided among all of them.
     """
-    processes = config.workers + 1
+    processes = config.serving_processes + 1
     http = attrs.evolve(
         config.limits.http, max_body_memory=max(1, config.limits.http.max_body_memory // processes)
     )
@@ -34,7 +35,7 @@ def of_worker(config: Config) -> Config:
         config = attrs.evolve(config, pairing=alone)
     listener = config.limits.listener
     listener = attrs.evolve(
-        listener, max_connections=max(1, listener.max_connections // config.workers)
+        listener, max_connections=max(1, listener.max_connections // config.serving_processes)
     )
     return attrs.evolve(config, limits=attrs.evolve(config.limits, listener=listener))
 
@@ -44,5 +45,5 @@ def of_workers(config: Config) -> list[int]:
     return [
         index
         for index, endpoint in enumerate(config.endpoints)
-        if config.workers > 1 and endpoint.protocol not in OF_PARENT
+        if config.serving_processes > 1 and endpoint.protocol not in OF_PARENT
     ]

@@ -137,7 +137,7 @@ class WorkerPool:
                 await nursery.start(serve_unix, door.path, door.server.serve_connection, report)
             task_status.started()
             async with trio.open_nursery() as workers:
-                for number in range(1, self.loaded.config.workers + 1):
+                for number in range(1, self.loaded.config.serving_processes + 1):
                     workers.start_soon(self._keep, number)
             self._ended.set()
             nursery.cancel_scope.cancel()
@@ -316,7 +316,7 @@ class WorkerPool:
         worker.is_ready = True
         self.runtime.observer.report(WorkerStarted(worker=worker.number, pid=worker.process.pid))
         self._were_ready.add(worker.number)
-        if len(self._were_ready) == self.loaded.config.workers:
+        if len(self._were_ready) == self.loaded.config.serving_processes:
             self._ready.set()
 
     def _record_end(self, worker: Worker) -> None:

@@ -14,7 +14,7 @@ import h11
 import trio
 
 from gateway.domain.errors import OutcomeUnknown, Unreachable
-from gateway.domain.units import BYTES
+from gateway.domain.option_fields import BYTES
 from gateway.net.dialing import FAILURES, ServerAddress, failure_of, late_refusal, open_stream
 from gateway.net.direct import socket_of
 from gateway.net.http.client_codec import ClientCodec

@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from gateway.domain.access import ClientLimit
-from gateway.domain.units import BYTES
+from gateway.domain.option_fields import BYTES
 from gateway.fair_budget import FairBudget
 from gateway.net.http.codec import HttpCodec
 from gateway.net.http.guard import MAX_HEAD, RequestRefused

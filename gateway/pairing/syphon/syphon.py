@@ -49,9 +49,9 @@ from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.ports import Broker, Observer, WallClock
 
 PAGE: Final = 100
-# A gateway uses up to 1000, and few of other kinds. A namespace may create each queue that is asked
-# for.
-MOST_QUEUES: Final = 1000 + backlog.ORDERED_QUEUES
+# A gateway uses up to 1000, and those of extensions. A namespace may create each queue that is
+# asked for.
+MOST_QUEUES: Final = 1000
 MOST_MISSING: Final = 10  # consecutive indices without a queue, after which the search ends
 # Seconds until the first search for queues that the configuration doesn't name, and between two.
 # Each ends with a refusal, which RabbitMQ logs as an error.
@@ -231,10 +231,14 @@ class Syphon:
             self.observer.report(SyphonFailed(queue=EntityPath(prefix), reason=str(error)))
         return None
 
+    @property
+    def _most(self) -> int:
+        return MOST_QUEUES + sum(len(kind.queues(self.label, self.source)) for kind in kinds())
+
     async def _listed(self, prefix: str) -> Mapping[EntityPath, BacklogQueueInfo]:
         found: dict[EntityPath, BacklogQueueInfo] = {}
         seen = 0
-        while seen < MOST_QUEUES:
+        while seen < self._most:
             page = await self.source.list_queues(prefix, skip=seen, top=PAGE)
             for info in page:
                 lock = info.properties.lock_duration

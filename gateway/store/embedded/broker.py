@@ -20,7 +20,7 @@ from gateway.domain.clocks.times import Now, to_micros
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.identity import STORE, Identity
 from gateway.domain.message import Message
-from gateway.domain.units import BYTES
+from gateway.domain.option_fields import BYTES
 from gateway.moments import Moments
 from gateway.ports import WallClock
 from gateway.store.embedded.committer import Committer

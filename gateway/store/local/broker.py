@@ -26,8 +26,8 @@ from gateway.domain.events.gateway import Event
 from gateway.domain.events.stores import Quarantined, RequestFailed, SessionStateDamaged
 from gateway.domain.identity import Identity
 from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.domain.option_fields import BYTES
 from gateway.domain.topics.property_values import id_text
-from gateway.domain.units import BYTES
 from gateway.moments import Moments
 from gateway.store.engine.deliveries import News, StepReport, TakenRow
 from gateway.store.engine.namespace import Namespace

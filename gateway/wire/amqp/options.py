@@ -2,7 +2,7 @@
 
 import attrs
 
-from gateway.domain.units import BYTES
+from gateway.domain.option_fields import BYTES
 
 
 @attrs.frozen(kw_only=True)

@@ -24,6 +24,7 @@ from gateway.app.operations.targets import OpenNamespace
 from gateway.app.runtime import Runtime
 from gateway.config.file import parse
 from gateway.config.options import Config, Namespace, Pairing
+from gateway.domain.backlog import BacklogQueue
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import (
@@ -81,7 +82,7 @@ async def test_missing_rights_to_a_backlog_queue_are_those_of_its_broker(
     refuse(broker, Operation.MANAGE, NotAuthorized("access refused (403)"))
     locks: list[timedelta] = []
 
-    usable, [doubt] = await _look_at(broker, namespace, ORDERS, locks)
+    usable, [doubt] = await _look_at(broker, namespace, BacklogQueue(path=ORDERS), locks)
 
     assert usable
     assert said in doubt

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.backlog import ordered_queue
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -44,6 +43,7 @@ from gateway.extensions.cluster.requests import (
     parse_answer,
     parse_request,
 )
+from gateway.extensions.order.queues import ordered_queue
 from gateway.wire.amqp.message import decode_message, encode_message
 from tests.strategies import amqp_scalars
 

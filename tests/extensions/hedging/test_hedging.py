@@ -11,6 +11,7 @@ from gateway.domain.message import AcceptedBy
 from gateway.extensions.hedging.hedge import HedgeBudget
 from gateway.pairing.options import EntityRule
 from tests.harness.faults import Hang, Operation
+from tests.harness.options import made
 from tests.pairing.harness import (
     BILLS,
     ORDERS,
@@ -93,7 +94,7 @@ async def test_the_primary_answers_first_and_the_copy_is_called_off(harness):
 
 
 async def test_a_rule_of_an_entity_hedges_that_entity_alone(harness):
-    pair = await harness.pair(entities=(EntityRule(match="orders", hedge_after=0.3),))
+    pair = await harness.pair(entities=(made(EntityRule, match="orders", hedge_after=0.3),))
     harness.primary.fail(Slow(1.0), SEND)
 
     assert await timed(pair, message("m1")) == (AcceptedBy.BACKLOG, pytest.approx(0.3))
@@ -188,7 +189,9 @@ async def test_a_refusal_after_the_copy_has_no_answer_is_unknown(harness, error)
 
 
 async def test_an_entity_that_never_leaves_the_primary_is_not_hedged(harness):
-    pair = await harness.pair(entities=(EntityRule(match="orders", divert=False, hedge_after=0.3),))
+    pair = await harness.pair(
+        entities=(made(EntityRule, match="orders", divert=False, hedge_after=0.3),)
+    )
     harness.primary.fail(Slow(1.0), SEND)
 
     assert (await timed(pair, message("m1")))[0] is AcceptedBy.PRIMARY

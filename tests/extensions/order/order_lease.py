@@ -5,13 +5,13 @@ from contextlib import suppress
 import attrs
 import trio
 
-from gateway.domain import backlog
 from gateway.domain.errors import SessionLockLost
 from gateway.domain.message import AcceptedBy
 from gateway.extensions.order.keys import key_of
+from gateway.extensions.order.options import OrderLeaseMode
+from gateway.extensions.order.queues import LEASE_LOCK, lease_queue
 from gateway.extensions.order.status import ORDER, OrderStatus
 from gateway.extensions.order.watch import OrderWatch
-from gateway.pairing.options import OrderLeaseMode
 from gateway.pairing.pair import Pair
 from tests.harness.faulty_sessions import FaultySessionsBroker
 from tests.pairing.harness import (
@@ -23,9 +23,9 @@ from tests.pairing.harness import (
 
 OUTAGE = {"failover_interval": 0.0, "ping_interval": 1.0, "successes_to_return": 1}
 KEY = key_of(ORDERS, message())
-QUEUE = backlog.lease_queue(LABEL)
+QUEUE = lease_queue(LABEL)
 NAME = str(KEY.number)  # of the lease's session
-LOCK = backlog.LEASE_LOCK.total_seconds()
+LOCK = LEASE_LOCK.total_seconds()
 
 
 @attrs.define(eq=False)

@@ -10,7 +10,6 @@ import pytest
 import trio
 
 from gateway.capabilities import Sessions
-from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     Busy,
@@ -29,9 +28,11 @@ from gateway.extensions.cluster.requests import LARGEST
 from gateway.extensions.order import forward, lease
 from gateway.extensions.order.events import OrderLeaseTaken
 from gateway.extensions.order.keys import key_of
+from gateway.extensions.order.options import OrderLeaseMode
+from gateway.extensions.order.queues import ordered_queue
 from gateway.offering import required
 from gateway.pairing.additions import PairPeers, SendsInOrder
-from gateway.pairing.options import OnUnknown, OrderLeaseMode
+from gateway.pairing.options import OnUnknown
 from tests.extensions.cluster.gateways import Network, Node
 from tests.extensions.order.order_lease import (
     KEY,
@@ -53,7 +54,7 @@ pytestmark = virtual_time
 PRIMARY, BACKLOG = AcceptedBy.PRIMARY, AcceptedBy.BACKLOG
 ADDRESSES = tuple(f"gateway-{number}.test:5680" for number in range(5))
 RESULTS = [each.value for each in lease.ForwardResult]
-QUEUE = backlog.ordered_queue(LABEL, KEY.number)
+QUEUE = ordered_queue(LABEL, KEY.number)
 SOON = 1.0
 MAX_REQUESTS = 4
 
@@ -642,8 +643,8 @@ async def test_a_forwarded_send_whose_turn_comes_after_the_end_of_the_lease_isnt
     ("entity", "queue"),
     [
         (EntityPath("Bills"), QUEUE),
-        (ORDERS, backlog.ordered_queue("west", KEY.number)),
-        (ORDERS, backlog.ordered_queue(LABEL, (KEY.number + 1) % 4)),
+        (ORDERS, ordered_queue("west", KEY.number)),
+        (ORDERS, ordered_queue(LABEL, (KEY.number + 1) % 4)),
     ],
 )
 async def test_nothing_is_sent_for_peers_but_messages_of_that_queues_keys(cluster, entity, queue):

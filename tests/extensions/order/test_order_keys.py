@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 from gateway.extensions.order.keys import is_ordered, key_of
+from gateway.extensions.order.queues import ORDERED_QUEUES
 
 ORDERS = EntityPath("Orders")
 
@@ -53,7 +53,7 @@ def test_the_case_of_an_entity_makes_no_other_key():
 def test_each_key_has_one_of_the_ordered_backlog_queues(session):
     key = key_of(ORDERS, Message(session_id=session))
 
-    assert key.number in range(backlog.ORDERED_QUEUES)
+    assert key.number in range(ORDERED_QUEUES)
 
 
 def test_a_digest_stays_what_it_is():

@@ -4,14 +4,14 @@ import pytest
 import trio
 
 from gateway.capabilities import Sessions
-from gateway.domain import backlog
 from gateway.domain.errors import Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.message import AcceptedBy
 from gateway.extensions.order import lease
 from gateway.extensions.order.events import OrderLeaseLost, OrderLeaseTaken
+from gateway.extensions.order.options import OnLeaseLost, OrderLeaseMode
+from gateway.extensions.order.queues import LEASE_PROPERTIES, ordered_queue
 from gateway.offering import required
-from gateway.pairing.options import EntityRule, OnLeaseLost, OrderLeaseMode
-from gateway.pairing.provision import provision
+from gateway.pairing.options import EntityRule
 from tests.extensions.order.order_lease import (
     KEY,
     LOCK,
@@ -225,7 +225,7 @@ async def test_without_the_secondary_sends_stop_when_the_lease_has_run_out(harne
 
     assert caught.value.outcome is Outcome.NOT_SENT
     assert [each.queue for each in harness.events.of(OrderLeaseLost)] == [
-        backlog.ordered_queue(LABEL, KEY.number)
+        ordered_queue(LABEL, KEY.number)
     ]
     harness.secondary.heal()
     assert await one.send("d") is PRIMARY
@@ -300,7 +300,7 @@ async def test_without_the_lease_queue_nothing_is_sent_and_the_error_names_the_q
     with pytest.raises(Unavailable, match="x-pairgate-order"):
         await one.send("a")
 
-    await provision(harness.secondary.store, LABEL, 1, ordered=True, leases=True)
+    await harness.secondary.store.create_queue(QUEUE, LEASE_PROPERTIES)
     assert await one.send("b") is PRIMARY
 
 

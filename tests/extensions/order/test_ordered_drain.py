@@ -7,7 +7,6 @@ import pytest
 import trio
 
 from gateway.capabilities import Sessions
-from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, NotAuthorized
@@ -15,6 +14,7 @@ from gateway.domain.message import DeadLetter, Message
 from gateway.domain.operators.control import Operator, Override
 from gateway.extensions.order.keys import key_of
 from gateway.extensions.order.ordered_drain import MOST_SESSIONS, PAUSE
+from gateway.extensions.order.queues import ordered_queue, ordered_queues
 from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
 from gateway.extensions.purge.purge import Purge
 from gateway.extensions.redrive.order import Redriven, Selection
@@ -54,12 +54,12 @@ async def divert(harness: Harness, *messages: Message, entity=ORDERS, **changes)
             now=harness.clock(),
             place=f"{key.digest}.0.{number}",
         )
-        queue = backlog.ordered_queue(LABEL, key.number)
+        queue = ordered_queue(LABEL, key.number)
         await harness.secondary.store.send(queue, [wrapped])
 
 
 async def left(harness: Harness) -> int:
-    queues = backlog.ordered_queues(LABEL)
+    queues = ordered_queues(LABEL)
     return sum([len(await harness.secondary.messages(queue)) for queue in queues])
 
 
@@ -188,7 +188,7 @@ async def test_a_killed_syphons_messages_come_first_at_the_next_one(harness):
 async def test_a_message_without_a_place_in_the_order_is_dead_lettered(harness):
     key = key_of(ORDERS, message())
     wrapped = envelope().wrap(message("a"), ORDERS, attempt="1", now=harness.clock())
-    queue = backlog.ordered_queue(LABEL, key.number)
+    queue = ordered_queue(LABEL, key.number)
 
     await harness.secondary.store.send(queue, [attrs.evolve(wrapped, session_id="another")])
     await divert(harness, message("b"))
@@ -293,7 +293,7 @@ async def test_a_paused_queue_releases_its_sessions_so_that_all_of_it_can_be_pur
     await trio.sleep(10.0)
     waiting = await left(harness)
 
-    answers = [await purged(harness, each) for each in backlog.ordered_queues(LABEL)]
+    answers = [await purged(harness, each) for each in ordered_queues(LABEL)]
 
     assert 0 < waiting < 260
     assert [each.left for each in answers] == [0] * len(answers)
@@ -307,7 +307,7 @@ async def test_a_message_that_a_syphon_moves_meanwhile_is_left_by_a_purge(harnes
     await harness.syphon()
     await trio.sleep(5.0)
 
-    answers = [await purged(harness, each) for each in backlog.ordered_queues(LABEL)]
+    answers = [await purged(harness, each) for each in ordered_queues(LABEL)]
 
     assert (sum(each.purged for each in answers), sum(each.left for each in answers)) == (0, 3)
     assert await left(harness) == 3
@@ -319,7 +319,7 @@ async def test_a_dead_letter_that_is_redriven_arrives_behind_the_others(
 ) -> None:
     sent = [message(name, session_id="s") for name in "abc"]
     await divert(harness, *sent)
-    queue = backlog.ordered_queue(LABEL, key_of(ORDERS, sent[0]).number)
+    queue = ordered_queue(LABEL, key_of(ORDERS, sent[0]).number)
     store = harness.secondary.store
     async with required(store, Sessions).open_session(queue, None) as receiver:
         first = (await receiver.receive(1))[0]

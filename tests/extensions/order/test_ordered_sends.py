@@ -14,7 +14,6 @@ from trio.testing import wait_all_tasks_blocked
 
 from gateway.capabilities import Sessions
 from gateway.changes import Changes
-from gateway.domain import backlog
 from gateway.domain.errors import (
     InvalidRequest,
     Outcome,
@@ -28,6 +27,7 @@ from gateway.domain.message import AcceptedBy, Complete, Message
 from gateway.domain.operators.control import Override
 from gateway.extensions.order import sends
 from gateway.extensions.order.keys import key_of
+from gateway.extensions.order.queues import ordered_queues
 from gateway.extensions.order.watch import OrderedQueue
 from gateway.offering import required
 from gateway.pairing import state_file
@@ -54,7 +54,7 @@ pytestmark = virtual_time
 
 OUTAGE = {"failover_interval": 0.0, "ping_interval": 1.0, "successes_to_return": 1}
 PRIMARY, BACKLOG = AcceptedBy.PRIMARY, AcceptedBy.BACKLOG
-HOME = backlog.ordered_queues("east")[key_of(ORDERS, message()).number]
+HOME = ordered_queues("east")[key_of(ORDERS, message()).number]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import NotAuthorized, NotSupported, Unavailable
 from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
 from gateway.domain.message import ReceiveMode
+from gateway.extensions.order.queues import ORDERED_PROPERTIES, is_ordered_queue, ordered_queue
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.pairing.syphon.backlog_message import BacklogQueueInfo
 from gateway.ports import Broker
@@ -149,12 +150,12 @@ async def test_a_source_that_lists_nothing_is_asked_for_named_queues_and_seldom_
     assert early == {QUEUE}
     assert await harness.primary.ids() == ["m1"]
     assert source.asked[backlog.queue_name(LABEL, 2)] == 1
-    assert source.asked[backlog.ordered_queue(LABEL, 0)] == 1
+    assert source.asked[ordered_queue(LABEL, 0)] == 1
     assert set(source.asked) == {
         *early,
         further,
         backlog.queue_name(LABEL, 2),
-        backlog.ordered_queue(LABEL, 0),
+        ordered_queue(LABEL, 0),
     }
     assert not harness.events.of(SyphonFailed)  # it needs no right to read what need not exist
 
@@ -179,13 +180,13 @@ async def test_a_source_without_sessions_is_asked_for_no_queue_of_ordered_entiti
 
     await trio.sleep(100.0)
 
-    assert not any(backlog.is_ordered(queue) for queue in source.asked)
+    assert not any(is_ordered_queue(queue) for queue in source.asked)
 
 
 async def test_a_queue_of_ordered_entities_that_cant_be_read_stops_no_other(harness):
     """The secondary has no sessions, as over HTTP."""
-    ordered = backlog.ordered_queue(LABEL, 0)
-    await harness.secondary.store.create_queue(ordered, backlog.ORDERED_PROPERTIES)
+    ordered = ordered_queue(LABEL, 0)
+    await harness.secondary.store.create_queue(ordered, ORDERED_PROPERTIES)
     await harness.divert(message())
     syphon = harness.make_syphon()
     syphon.source = WithoutSessions(harness.secondary.broker)
