@@ -49,6 +49,8 @@ from gateway.extensions.purge import calls as purging
 from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
 from gateway.extensions.redrive.calls import REDRIVE
 from gateway.extensions.redrive.order import Group, Redriven, RedriveOrder, Selection, Survey
+from gateway.extensions.sharding.calls import SHARDS
+from gateway.extensions.sharding.shards import ShardReport, ShardsAnswer, ShardState
 from gateway.fair_budget import FairBudget
 from gateway.frontends.admin.control import ControlFrontend, Executor
 from gateway.frontends.admin.figures import FiguresFrontend
@@ -76,6 +78,16 @@ RUNNING = Drill(
     operator="ann",
     since=DATE,
     until=DATE,
+)
+SHARD = ShardReport(
+    queue="orders",
+    number=1,
+    path="orders/x-pairgate-shard/1",
+    namespace="east",
+    state=ShardState.DRAINING,
+    messages=0,
+    is_empty=True,
+    not_counted=("scheduled",),
 )
 DRILLS = DrillState(allowed=True, longest=900.0, drill=RUNNING)
 PROCESS = ProcessState(ready=True, reason="serving", log_level="info", access=("ops",))
@@ -142,6 +154,7 @@ EXAMPLES: Mapping[Call, tuple[Any, Any]] = {
     ),
     purging.PURGE: (PURGE, PurgeAnswer(queue="q", dead_letters=True, messages=3, purged=2, left=1)),
     drilling.DRILLS: (NoKeys(), DRILLS),
+    SHARDS: (NoKeys(), ShardsAnswer(shards=(SHARD,))),
     drilling.DRILL: (DRILL, drilled("drill")),
     drilling.END_DRILL: (NoKeys(), drilled("end-drill")),
     table.RELOAD: (ProcessOrder(**table.RELOAD.fixed, reason="new batch"), of_process("reload")),

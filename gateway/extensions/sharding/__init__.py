@@ -12,6 +12,9 @@ EXTENSION: Final = Extension(
     reloads=["configuration:reloaded"],
     checks=["configuration:problems"],
     warnings=["configuration:warnings"],
+    calls=["calls:SHARDS"],
+    features=["feature:make"],
+    commands={"shards": "command:shards"},
     home_wrappers=["assembly:PLACES"],
     wrappers=["assembly:SHARDS"],
 )

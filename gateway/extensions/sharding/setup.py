@@ -16,12 +16,12 @@ from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound
 from gateway.domain.events.gateway import Doubtful
 from gateway.extensions.sharding.configuration import SHARDING, reloaded
 from gateway.extensions.sharding.events import ShardAdded, ShardDrained
+from gateway.extensions.sharding.shards import is_empty, not_counted
 from gateway.extensions.sharding.table import ShardedQueue, ShardTable
 from gateway.ports import Broker, Observer
 
 _AGAIN: Final = Backoff(first=1.0, cap=30.0)
 _ASK_SECONDS: Final = 10.0  # of one answer about a shard
-_OTHERS: Final = ("dead_lettered", "scheduled", "deferred", "transfer_dead_lettered")
 _DRAIN_INTERVAL: Final = 30.0  # seconds between two looks at a draining shard
 
 
@@ -157,12 +157,7 @@ class ShardSetup:
                 info = await self.broker.inspect(queue.path.shard(number))
         except (BrokerError, trio.TooSlowError):
             return  # the next look may find out
-        others = {state: getattr(info, state) for state in _OTHERS}
-        # Consumers of other processes may have locked messages that the namespace doesn't count.
-        in_use = info.active != 0 or info.locked_here or info.other_consumers
-        if not in_use and not any(others.values()):
+        if is_empty(info):
             self._empty.add((queue.path.key, number))
-            not_counted = ", ".join(state for state, count in others.items() if count is None)
-            self.observer.report(
-                ShardDrained(queue=queue.path, shard=number, not_counted=not_counted)
-            )
+            states = ", ".join(not_counted(info))
+            self.observer.report(ShardDrained(queue=queue.path, shard=number, not_counted=states))
