@@ -10,4 +10,6 @@ EXTENSION: Final = Extension(
     entities=["options:RULE"],
     namespace_findings=["check:check_queues"],
     second_copies=["hedging:Hedging"],
+    sections=["status:SECTION"],
+    pairs=["status:add"],
 )

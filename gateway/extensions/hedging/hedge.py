@@ -11,9 +11,13 @@ MOST_SAVED: Final = 5.0  # hedges that may begin at once after a quiet time
 
 @attrs.define(eq=False)
 class HedgeBudget:
-    """Grants hedges to a share of all sends. Sends to a suspect entity need no grant."""
+    """
+    Grants hedges to a share of all sends, and counts them. Sends to a suspect entity need no grant.
+    """
 
     share: float
+    hedged: int = attrs.field(default=0, init=False)  # sends, with a grant or without
+    withheld: int = attrs.field(default=0, init=False)
     _saved: float = attrs.field(default=0.0, init=False)
 
     def earn(self) -> None:
@@ -23,6 +27,7 @@ class HedgeBudget:
     def spend(self) -> bool:
         """Take one hedge from the budget. False: the budget is used up."""
         if self._saved < 1.0:
+            self.withheld += 1
             return False
         self._saved -= 1.0
         return True
@@ -55,8 +60,9 @@ class Hedge:
 
     def begin(self, nursery: trio.Nursery, then: Callable[[], object], *, in_doubt: bool) -> None:
         """Send the copy in the nursery, if the budget grants it, or the entity is in doubt."""
-        if not (in_doubt or self.budget.spend()) or self._over is not None:
+        if self._over is not None or not (in_doubt or self.budget.spend()):
             return
+        self.budget.hedged += 1
         self._over = trio.Event()
         nursery.start_soon(self._run, then)
 

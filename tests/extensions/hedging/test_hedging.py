@@ -8,7 +8,9 @@ from gateway.domain.errors import EntityNotFound, OutcomeUnknown, QuotaExceeded,
 from gateway.domain.events.gateway import Diverted, SentTwice
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
+from gateway.domain.status.sections import merge_sections
 from gateway.extensions.hedging.hedge import HedgeBudget
+from gateway.extensions.hedging.status import SECTION, HedgingStatus
 from gateway.pairing.options import EntityRule
 from tests.harness.faults import Hang, Operation
 from tests.harness.options import made
@@ -112,6 +114,34 @@ async def test_while_its_entity_is_well_only_a_share_of_the_sends_is_hedged(harn
 
     assert accepted_by.count(AcceptedBy.BACKLOG) == 5
     assert pair.states.state_of(ORDERS) is State.PRIMARY
+    assert pair.sections[SECTION]() == HedgingStatus(hedged=5, not_hedged=95)
+
+
+async def test_a_send_to_a_suspect_entity_counts_as_hedged_without_a_grant(harness):
+    pair = await harness.pair(**HEDGED, hedge_budget=0.0)
+    harness.primary.fail(Slow(1.0), SEND)
+
+    await timed(pair, message("m1"))
+
+    assert pair.sections[SECTION]() == HedgingStatus(hedged=1, not_hedged=0)
+
+
+async def test_a_pair_that_hedges_nothing_has_no_figures_of_it(harness):
+    plain = await harness.pair()
+    ruled = await harness.pair(entities=(made(EntityRule, match="orders", hedge_after=0.3),))
+
+    assert SECTION not in plain.sections
+    assert SECTION in ruled.sections
+
+
+async def test_figures_of_workers_are_added_up():
+    parent, *workers = (HedgingStatus(hedged=n, not_hedged=2 * n) for n in range(3))
+
+    whole = merge_sections({SECTION: parent}, [{SECTION: each} for each in workers], [])
+
+    assert whole == {SECTION: HedgingStatus(hedged=3, not_hedged=6)}
+    [line] = SECTION.lines(whole[SECTION])
+    assert line == "hedging  3 sends hedged, 6 not, by hedge_budget"
 
 
 async def test_one_late_send_among_others_leaves_its_entity_on_the_primary(harness):

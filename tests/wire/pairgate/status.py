@@ -37,6 +37,8 @@ from gateway.domain.status.process import (
 )
 from gateway.extensions.drill.order import Drill, DrillFault
 from gateway.extensions.drill.section import DRILL
+from gateway.extensions.hedging.status import SECTION as HEDGING
+from gateway.extensions.hedging.status import HedgingStatus
 from gateway.extensions.order.status import ORDER, OrderStatus
 from tests.wire.pairgate.advice import ALIVE
 
@@ -143,6 +145,7 @@ OUTAGE = Status(
         ORDER: OrderStatus(
             away=3, unknown=1, waiting=2, leases=1, missed=4, forwarded={"accepted": 5}
         ),
+        HEDGING: HedgingStatus(hedged=6, not_hedged=2),
         DRILL: Drill(
             namespace="east",
             targets=("*",),
