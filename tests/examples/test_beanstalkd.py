@@ -57,10 +57,14 @@ async def test_an_outage_of_a_beanstalkd_loses_nothing(tmp_path: Path) -> None:
         async with frozen(server):
             await send(gateway.address, "orders", b"slow")
         slow = await gateway.seen("slow_operation", namespace="tubes")
+        await send(gateway.address, "orders", bytes(40_000))
+        large = await gateway.seen("large_message_sent", namespace="tubes")
 
     assert answers == [(201, "primary"), (201, "backlog")]
     assert taken == {b"healthy", b"diverted"}
     assert slow["seconds"] > 0.5
+    assert large["entity"] == "orders"
+    assert large["bytes"] > 40_000
 
 
 def test_a_kind_that_is_not_installed_is_refused_with_those_that_are(tmp_path: Path) -> None:

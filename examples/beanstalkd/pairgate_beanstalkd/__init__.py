@@ -1,5 +1,5 @@
 """
-beanstalkd as a namespace of Pairgate, and a log of slow operations.
+beanstalkd as a namespace of Pairgate, and logs of slow operations and of large messages.
 
 The list of extensions imports this package in each process. So it names its parts and imports none.
 """
@@ -8,6 +8,8 @@ from typing import Final
 
 from gateway.extensions.extension import Extension
 
-SLOW_LOG: Final = Extension(
-    package=__name__, tables=["slow_log:TABLE"], interceptors=["slow_log:ROW"]
+LOGS: Final = Extension(
+    package=__name__,
+    tables=["slow_log:TABLE", "large_messages:TABLE"],
+    interceptors=["slow_log:ROW", "large_messages:ROW"],
 )
