@@ -12,13 +12,13 @@ that waits for it, and a receive with a short deadline doesn't begin from zero e
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from datetime import timedelta
-from typing import Final, Self
+from typing import Final
 
 import attrs
 import trio
 
+from gateway.brokers.task_scope import TaskScope
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Delivery
 from gateway.ports import WallClock
@@ -48,7 +48,7 @@ class _Leftover:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Looks:
+class Looks(TaskScope):
     """
     The requests of one receiver: a scope, which waits for them at its end, for `_LAST` seconds at
     most. `release` gives messages back to the namespace.
@@ -59,17 +59,7 @@ class Looks:
     _left: list[_PendingLook] = attrs.field(factory=list, init=False)  # requests that go on
     _kept: list[_Leftover] = attrs.field(factory=list, init=False)
     _closed: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
-    _nursery: trio.Nursery = attrs.field(init=False)
-
-    async def __aenter__(self) -> Self:
-        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._nursery.cancel_scope.deadline = trio.current_time() + _LAST
-        # The nursery doesn't learn of an exception of the block, which it would wrap in a group.
-        await self._stack.aclose()
+    grace: float = attrs.field(default=_LAST, init=False)
 
     async def receive(
         self,
@@ -120,7 +110,7 @@ class Looks:
         waits: float,
     ) -> _PendingLook:
         look = _PendingLook(lock, trio.current_time() + waits)
-        self._nursery.start_soon(self._run, look, ask)
+        self.nursery.start_soon(self._run, look, ask)
         return look
 
     async def _run(
@@ -169,7 +159,7 @@ class Looks:
         if deliveries:
             kept = _Leftover(list(deliveries), lock)
             self._kept.append(kept)
-            self._nursery.start_soon(self._release_later, kept)
+            self.nursery.start_soon(self._release_later, kept)
 
     async def _release_later(self, kept: _Leftover) -> None:
         with trio.move_on_after(LINGER):

@@ -7,9 +7,8 @@ AMQP has no management: entities are created by other means.
 import random
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from itertools import count
-from types import TracebackType
 from typing import Final, NoReturn, Self, TypeVar
 
 import attrs
@@ -23,6 +22,7 @@ from gateway.brokers.amqp.senders import Sender, Senders, attach_sender, within
 from gateway.brokers.amqp.sending import check_all, encoded, post_all, transfers_of
 from gateway.brokers.lock_tokens import lock_tokens
 from gateway.brokers.meter import Meter
+from gateway.brokers.task_scope import TaskScope
 from gateway.capabilities import Batches
 from gateway.changes import Turns
 from gateway.domain.billing import Operation
@@ -131,8 +131,7 @@ class AmqpBroker:
     _clock: WallClock
     _rng: random.Random
     meter: Meter = attrs.field(factory=Meter)
-    _nurseries: AbstractAsyncContextManager[trio.Nursery] = attrs.field(init=False)
-    _nursery: trio.Nursery = attrs.field(init=False)
+    _tasks: TaskScope = attrs.field(factory=TaskScope, init=False)
     _sending: ConnectionPool = attrs.field(init=False)
     _receiving: ConnectionPool = attrs.field(init=False)
     _senders: Senders = attrs.field(init=False)
@@ -140,10 +139,9 @@ class AmqpBroker:
     _dependencies: ReceiverDependencies = attrs.field(init=False)
 
     async def __aenter__(self) -> Self:
-        self._nurseries = trio.open_nursery()
-        self._nursery = await self._nurseries.__aenter__()
+        nursery = (await self._tasks.__aenter__()).nursery
         self._sending, self._receiving = (
-            kind(access=self._access, options=self._options, rng=self._rng, nursery=self._nursery)
+            kind(access=self._access, options=self._options, rng=self._rng, nursery=nursery)
             for kind in (ConnectionPool, ReceivingConnections)
         )
         self._senders = Senders(take=self._sending.acquire, options=self._options)
@@ -158,24 +156,12 @@ class AmqpBroker:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._sending.close)
                 nursery.start_soon(self._receiving.close)
-        self._nursery.cancel_scope.cancel()
-        # An exception that ends the block itself isn't passed to the nursery, which would wrap it
-        # in a group.
-        if isinstance(error, Exception):
-            kind = error = traceback = None
-        await self._nurseries.__aexit__(  # noqa: ASYNC102 all of its tasks are cancelled
-            kind, error, traceback
-        )
+        await self._tasks.aclose()
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """

@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import attrs
@@ -194,16 +193,9 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         self._opened.push_async_callback(self._web.aclose)
         return await super().__aenter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         try:
-            await super().__aexit__(  # noqa: ASYNC102 it is shielded inside, with a limit
-                kind, error, traceback
-            )
+            await super().__aexit__(*error)  # noqa: ASYNC102 it is shielded inside, with a limit
         finally:
             await self._opened.aclose()
 

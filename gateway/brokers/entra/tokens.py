@@ -5,13 +5,13 @@ further one long before the last expires: a short outage of the identity provide
 
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from typing import Final, Self
 
 import attrs
 import trio
 
+from gateway.brokers.task_scope import TaskScope
 from gateway.changes import Changes
 from gateway.domain.backoff import Backoff, jittered
 from gateway.domain.errors import BrokerError, CredentialRefused, NoToken
@@ -50,7 +50,7 @@ Request = Callable[[], Awaitable[AccessToken]]
 
 
 @attrs.define(eq=False, kw_only=True)
-class AccessTokens:
+class AccessTokens(TaskScope):
     """
     Keeps a good token within its `async with` block. There is one request at a time, by one task.
 
@@ -69,18 +69,11 @@ class AccessTokens:
     _failures: int = attrs.field(default=0, init=False)  # in a row
     _changes: Changes = attrs.field(factory=Changes, init=False)
     _hurry: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
-    _nursery: trio.Nursery = attrs.field(init=False)
 
     async def __aenter__(self) -> Self:
-        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
-        self._nursery.start_soon(self.run)
+        await super().__aenter__()
+        self.nursery.start_soon(self.run)
         return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._nursery.cancel_scope.cancel()
-        # The nursery doesn't learn of an exception of the block, which it would wrap in a group.
-        await self._stack.aclose()
 
     async def get(self) -> AccessToken:
         """

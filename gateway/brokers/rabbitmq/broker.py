@@ -11,7 +11,7 @@ and dead-lettering the same as sending.
 import math
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import chain, repeat
@@ -44,6 +44,7 @@ from gateway.brokers.rabbitmq.settings import (
     settings_of,
 )
 from gateway.brokers.rabbitmq.unsettled import UnsettledDeliveries
+from gateway.brokers.task_scope import TaskScope
 from gateway.capabilities import Batches
 from gateway.changes import QueueTurn, Turns
 from gateway.domain.backlog import is_of_pair
@@ -173,8 +174,7 @@ class RabbitmqBroker:
     _max_lanes: int = MAX_LANES  # channels for sends
     _work: float = WORK  # seconds between two receives, before others get the rest
     meter: Meter = attrs.field(factory=Meter, init=False)
-    _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
-    _nursery: trio.Nursery = attrs.field(init=False)
+    _tasks: TaskScope = attrs.field(factory=TaskScope, init=False)
     _sender: RabbitmqSender = attrs.field(init=False)
     _channels: Channels = attrs.field(init=False)
     _publishing: Publishing = attrs.field(init=False)
@@ -200,7 +200,7 @@ class RabbitmqBroker:
         self._publishing = Publishing(sender=self._sender, channels=self._channels)
 
     async def __aenter__(self) -> Self:
-        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        await self._tasks.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -210,8 +210,7 @@ class RabbitmqBroker:
                     await each.current.close()
             if self._management is not None:
                 await self._management.aclose()
-        self._nursery.cancel_scope.cancel()
-        await self._stack.aclose()
+        await self._tasks.aclose()
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """
@@ -293,7 +292,7 @@ class RabbitmqBroker:
             work=self._work,
             spawn=self._spawn,
         )
-        self._nursery.start_soon(receiver.tend)
+        self._tasks.nursery.start_soon(receiver.tend)
         with self._own.registered(receiver, entity):
             try:
                 yield receiver
@@ -490,7 +489,7 @@ class RabbitmqBroker:
 
         async def try_host(place: ServerAddress, seconds: float) -> RabbitmqConnection:
             target = BrokerLogin(place=place, login=login, connect_timeout=seconds)
-            return await connect(target, self._nursery)
+            return await connect(target, self._tasks.nursery)
 
         async def dial() -> RabbitmqConnection:
             return await hosts.first(try_host, self._options.connect_timeout)
@@ -501,7 +500,7 @@ class RabbitmqBroker:
         return made
 
     def _spawn(self, *task: Any) -> None:
-        self._nursery.start_soon(*task)
+        self._tasks.nursery.start_soon(*task)
 
     def _prepared(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[Outgoing]:
         if entity.is_dead_letter or entity.is_subscription:

@@ -8,12 +8,11 @@ duration of a read.
 """
 
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from typing import Self
 
 import attrs
 import trio
 
+from gateway.brokers.task_scope import TaskScope
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Message
 from gateway.extensions.claims.claim import ClaimCorrupt, ClaimMissing
@@ -52,24 +51,11 @@ class BodyRead:
         return self._found
 
 
-@attrs.define(eq=False)
-class BodyReads:
+class BodyReads(TaskScope):
     """A scope; at its end the reads that are under way are cancelled."""
-
-    _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
-    _nursery: trio.Nursery = attrs.field(init=False)
-
-    async def __aenter__(self) -> Self:
-        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._nursery.cancel_scope.cancel()
-        # The nursery doesn't learn of an exception of the block, which it would wrap in a group.
-        await self._stack.aclose()
 
     def begin(self, read: Callable[[], Awaitable[Message]]) -> BodyRead:
         """Begin a read, in a task of its own."""
         begun = BodyRead()
-        self._nursery.start_soon(begun.run, read)
+        self.nursery.start_soon(begun.run, read)
         return begun

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import attrs
 import trio
 
+from gateway.brokers.task_scope import TaskScope
 from gateway.capabilities import (
     ChangesBody,
     Enlists,
@@ -49,7 +50,6 @@ from gateway.extensions.sharding.sequence import (
     shard_of,
 )
 from gateway.extensions.sharding.table import ShardTable
-from gateway.extensions.sharding.tasks import tasks_behind
 from gateway.offering import Wrapper, offered, required
 from gateway.ports import Broker, Receiver, WallClock
 
@@ -102,8 +102,8 @@ async def open_sharded_receiver(
     receiver = ShardedReceiver(
         broker=broker, entity=entity, mode=mode, table=table, clock=clock, rng=rng
     )
-    async with tasks_behind() as nursery:
-        nursery.start_soon(receiver.run)
+    async with TaskScope() as scope:
+        scope.nursery.start_soon(receiver.run)
         await receiver.opened()
         yield receiver
 

@@ -8,6 +8,7 @@ from typing import Final, NoReturn
 import attrs
 import trio
 
+from gateway.brokers.task_scope import TaskScope
 from gateway.capabilities import (
     Enlists,
     KeepsMessages,
@@ -25,7 +26,6 @@ from gateway.domain.message import Delivery, ReceiveMode, Settlement
 from gateway.extensions.sharding.places import elsewhere
 from gateway.extensions.sharding.sequence import inward, inward_number, outward
 from gateway.extensions.sharding.table import ShardedQueue
-from gateway.extensions.sharding.tasks import tasks_behind
 from gateway.offering import Wrapper, required
 
 _MOST_LISTED: Final = 1000  # of one page
@@ -46,9 +46,9 @@ async def open_sharded_session(
             yield _outside(inner, queue, entity, number)
         return
     search = _Search(sessions=sessions, queue=queue, entity=entity, mode=mode)
-    async with tasks_behind() as nursery:
+    async with TaskScope() as scope:
         for number in queue.numbers:
-            nursery.start_soon(search.wait_in, number)
+            scope.nursery.start_soon(search.wait_in, number)
         yield await search.first_session()
 
 
