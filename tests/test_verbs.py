@@ -18,7 +18,7 @@ GATEWAY: Final = Path(__file__).parents[1] / "gateway"
 MOST: Final = {
     "take": 30,
     "end": 32,
-    "note": 30,
+    "note": 23,
     "tell": 13,
     "told": 6,
     "look": 19,

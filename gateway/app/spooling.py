@@ -57,11 +57,11 @@ class SpoolGauge:
 
     def report(self, event: Event) -> None:
         if isinstance(event, Diverted) and event.accepted_by is AcceptedBy.SPOOL:
-            self._in.note(event.messages, trio.current_time())
+            self._in.record(event.messages, trio.current_time())
         self.observer.report(event)
 
     def record_moved(self, messages: int) -> None:
-        self._out.note(messages, trio.current_time())
+        self._out.record(messages, trio.current_time())
 
     def rates(self) -> SpoolStatus:
         """The rates through this process alone, without a request to the spool."""

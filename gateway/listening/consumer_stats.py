@@ -37,7 +37,7 @@ class ConsumerStats:
         name = "" if error is None else type(error).__name__
         if name not in self._handled and len(self._handled) > MOST_ERRORS:
             name = OTHER
-        self._handled.setdefault(name, Histogram(LATENCIES)).note(seconds)
+        self._handled.setdefault(name, Histogram(LATENCIES)).record(seconds)
 
     def handled(self) -> Mapping[str, Distribution]:
         """The seconds that the handler took, by the class of its error; empty: it succeeded."""

@@ -146,16 +146,16 @@ class BacklogDepth:
             yield
         if scope.cancelled_caught:
             self.model.unanswered()
-            self.history.note(DepthSample(at=self.clock()))
+            self.history.record(DepthSample(at=self.clock()))
 
     async def _refresh(self) -> bool:
         self._asked = trio.current_time()
         told = await self._ask()
         if told is None:
-            self.history.note(DepthSample(at=self.clock()))
+            self.history.record(DepthSample(at=self.clock()))
             return False
         self._last = told
-        self.history.note(
+        self.history.record(
             DepthSample(
                 at=told.at or self.clock(),
                 pending=told.pending,

@@ -65,7 +65,7 @@ class Evidence:
     def in_time(self, attempt: Attempt) -> None:
         """Record that a send was accepted in time."""
         if calls := self._slow.get(attempt.entity.key):
-            calls.note(trio.current_time(), slow=False)
+            calls.record(trio.current_time(), slow=False)
 
     def slow(self, attempt: Attempt) -> SlowCalls | None:
         """
@@ -81,7 +81,7 @@ class Evidence:
         Record that a send was accepted late; return True if too many sends of its entity were.
         """
         calls = self.slow(attempt)
-        return calls is not None and calls.note(trio.current_time(), slow=True)
+        return calls is not None and calls.record(trio.current_time(), slow=True)
 
     def forget(self) -> None:
         """Discard all evidence."""

@@ -161,7 +161,7 @@ class AbilityWatch:
 
     def took(self, name: str, seconds: float, error: BrokerError | None = None) -> None:
         """Note that an operation of that name (`domain.health.operation_times`) has ended."""
-        self.times.note(name, seconds, error)
+        self.times.record(name, seconds, error)
 
     async def check(self, broker: Broker, entity: EntityPath | None, seconds: float) -> None:
         """

@@ -32,7 +32,7 @@ class AuditLog:
         factory=lambda: trio.CapacityLimiter(1), init=False
     )
 
-    async def note(self, entry: Mapping[str, Any]) -> None:
+    async def record(self, entry: Mapping[str, Any]) -> None:
         """
         Append the entry; it is on the disk when this returns. A line that can't be written is the
         event `audit_failed`, since an operator must be able to steer while a disk is full. A

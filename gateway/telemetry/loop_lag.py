@@ -34,5 +34,5 @@ class LoopLag:
         while True:
             due = trio.current_time() + EVERY
             await trio.sleep_until(due)
-            self._seconds.note(trio.current_time() - due)
+            self._seconds.record(trio.current_time() - due)
             self.tasks = trio.lowlevel.current_statistics().tasks_living

@@ -34,7 +34,7 @@ async def test_lines_are_appended_in_their_order_and_only_the_user_can_read_them
 
     async with trio.open_nursery() as nursery:
         for number in range(20):
-            nursery.start_soon(log.note, {"number": number})
+            nursery.start_soon(log.record, {"number": number})
 
     assert sorted(lines_of(log.file)) == list(range(20))
     assert log.file.stat().st_mode & 0o777 == 0o600
@@ -42,9 +42,9 @@ async def test_lines_are_appended_in_their_order_and_only_the_user_can_read_them
 
 async def test_a_file_that_was_moved_away_is_made_again(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.jsonl", Heard())
-    await log.note({"number": 1})
+    await log.record({"number": 1})
     log.file.rename(tmp_path / "old.jsonl")
-    await log.note({"number": 2})
+    await log.record({"number": 2})
 
     assert lines_of(tmp_path / "old.jsonl") == [1]
     assert lines_of(log.file) == [2]
@@ -54,7 +54,7 @@ async def test_a_line_that_can_not_be_written_is_an_event(tmp_path: Path) -> Non
     heard = Heard()
     (tmp_path / "audit.jsonl").mkdir()
 
-    await AuditLog(tmp_path / "audit.jsonl", heard).note({"number": 1})
+    await AuditLog(tmp_path / "audit.jsonl", heard).record({"number": 1})
 
     assert heard.events == [AuditFailed(reason=f"{tmp_path / 'audit.jsonl'}: Is a directory")]
 
@@ -66,7 +66,7 @@ async def test_a_line_is_written_to_no_pipe_and_waits_for_nobody_who_reads_it(
     os.mkfifo(tmp_path / "audit.jsonl")
 
     with trio.fail_after(5):
-        await AuditLog(tmp_path / "audit.jsonl", heard).note({"number": 1})
+        await AuditLog(tmp_path / "audit.jsonl", heard).record({"number": 1})
 
     assert heard.events == [
         AuditFailed(reason=f"{tmp_path / 'audit.jsonl'}: No such device or address")
@@ -79,7 +79,7 @@ async def test_a_line_is_written_behind_no_link_of_another_user(tmp_path: Path) 
     (tmp_path / "audit.jsonl").symlink_to(tmp_path / "elsewhere")
     os.chown(tmp_path / "audit.jsonl", 65534, 65534, follow_symlinks=False)
 
-    await AuditLog(tmp_path / "audit.jsonl", heard).note({"number": 1})
+    await AuditLog(tmp_path / "audit.jsonl", heard).record({"number": 1})
 
     assert not (tmp_path / "elsewhere").exists()
     [event] = heard.events
@@ -92,7 +92,7 @@ async def test_a_cancellation_leaves_no_call_without_its_line(tmp_path: Path) ->
 
     with trio.CancelScope() as scope:
         scope.cancel()
-        await log.note({"number": 1})
+        await log.record({"number": 1})
 
     assert lines_of(log.file) == [1]
 
@@ -100,7 +100,7 @@ async def test_a_cancellation_leaves_no_call_without_its_line(tmp_path: Path) ->
 async def test_a_full_disk_is_an_event() -> None:
     heard = Heard()
 
-    await AuditLog(Path("/dev/full"), heard).note({"number": 1})
+    await AuditLog(Path("/dev/full"), heard).record({"number": 1})
 
     assert [type(event) for event in heard.events] == [AuditFailed]
 
@@ -118,7 +118,7 @@ async def test_calls_at_a_disk_that_hangs_keep_one_thread_for_all(
     log = AuditLog(tmp_path / "audit.jsonl", heard)
     try:
         for number in range(3):
-            await log.note({"number": number})
+            await log.record({"number": number})
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
     finally:
         goes_on.set()

@@ -62,7 +62,7 @@ class Latencies:
     _histogram: Histogram = attrs.field(factory=partial(Histogram, BOUNDS), init=False)
 
     def record(self, seconds: float) -> None:
-        self._histogram.note(seconds)
+        self._histogram.record(seconds)
         self.largest = max(self.largest, seconds)
 
     def figures(self) -> dict[str, float] | None:

@@ -56,7 +56,7 @@ class DepthHistory:
     def __iter__(self) -> Iterator[DepthSample]:
         return iter(tuple(self._samples))
 
-    def note(self, sample: DepthSample) -> None:
+    def record(self, sample: DepthSample) -> None:
         """Keep the sample; forget those that are an hour older."""
         kept = attrs.evolve(sample, queues=first_queues(sample.queues))
         while self._samples and self._samples[0].at <= kept.at - LASTS:

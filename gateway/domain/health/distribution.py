@@ -39,7 +39,7 @@ class Histogram:
     def __attrs_post_init__(self) -> None:
         self._counts = [0] * (len(self.bounds) + 1)
 
-    def note(self, value: float) -> None:
+    def record(self, value: float) -> None:
         """Count a value. Takes a few tenths of a microsecond, since each send calls this method."""
         self._counts[bisect_left(self.bounds, value)] += 1
         self._total += value
@@ -73,7 +73,7 @@ class Rate:
     window: float = WINDOW
     _seconds: deque[tuple[int, int]] = attrs.field(factory=deque, init=False)
 
-    def note(self, count: int, now: float) -> None:
+    def record(self, count: int, now: float) -> None:
         """Count `count` more at `now`, in seconds of a monotonic clock."""
         second = int(now)
         if self._seconds and self._seconds[-1][0] == second:

@@ -43,13 +43,13 @@ class OperationTimes:
 
     _seconds: dict[tuple[str, str], Histogram] = attrs.field(factory=dict, init=False)
 
-    def note(self, name: str, seconds: float, error: BrokerError | None = None) -> None:
+    def record(self, name: str, seconds: float, error: BrokerError | None = None) -> None:
         """Count an operation that has ended."""
         key = (name, "" if error is None else type(error).__name__)
         histogram = self._seconds.get(key)
         if histogram is None:
             histogram = self._seconds[key] = Histogram(LATENCIES)
-        histogram.note(seconds)
+        histogram.record(seconds)
 
     def read(self) -> tuple[OperationDuration, ...]:
         """The operations until now."""

@@ -138,7 +138,7 @@ class SlowCalls:
     began: float
     _calls: deque[tuple[float, bool]] = attrs.field(factory=lambda: deque(maxlen=LAST), init=False)
 
-    def note(self, now: float, *, slow: bool) -> bool:
+    def record(self, now: float, *, slow: bool) -> bool:
         """Count an accepted send. True: it was slow, and too many of the last sends were."""
         self._calls.append((now, slow))
         self._drop_old(now)

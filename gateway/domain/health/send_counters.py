@@ -36,7 +36,7 @@ class SendCounters:
         if counted is None:
             counted = self._accepted[accepted_by] = _Counted()
         counted.messages += messages
-        counted.seconds.note(seconds)
+        counted.seconds.record(seconds)
 
     def failed(self, error: BrokerError | None, messages: int, seconds: float) -> None:
         """Count a batch that nobody accepted; no error: its caller has gone."""
@@ -44,7 +44,7 @@ class SendCounters:
         name = CANCELLED if error is None else type(error).__name__
         counted = self._failed.setdefault((outcome.value, name), _Counted())
         counted.messages += messages
-        counted.seconds.note(seconds)
+        counted.seconds.record(seconds)
 
     @contextmanager
     def transaction(self, messages: int, clock: Callable[[], float]) -> Iterator[None]:

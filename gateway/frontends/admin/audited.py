@@ -33,7 +33,7 @@ OTHERS: Final = "others"
 class AuditNotes(Protocol):
     """Writes entries, as `gateway.telemetry.audit.AuditLog` does."""
 
-    async def note(self, entry: Mapping[str, Any]) -> None: ...
+    async def record(self, entry: Mapping[str, Any]) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -108,7 +108,7 @@ class Audited:
         ended = self.clock()
         name, peer = self._name(request), current_visit().peer or UNKNOWN
         if (repeated := self.unnamed.over(ended)) is not None:
-            await self.notes.note(repeated)
+            await self.notes.record(repeated)
         if name == UNKNOWN and not self.unnamed.has_line(peer):
             return
         entry: dict[str, Any] = {
@@ -120,7 +120,7 @@ class Audited:
             "order": _order(request.body),
             **outcome,
         }
-        await self.notes.note(entry)
+        await self.notes.record(entry)
 
     def _call(self, request: Request) -> ControlCall[Any, Any] | None:
         return next((each for each in self.calls if each.is_at(request.method, request.path)), None)

@@ -42,8 +42,8 @@ class CommitStats:
 
     def record(self, operations: int, seconds: float) -> None:
         """Count a commit."""
-        self.operations.note(operations)
-        self.seconds.note(seconds)
+        self.operations.record(operations)
+        self.seconds.record(seconds)
 
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ def sample(minutes: float, pending: int | None = 1) -> DepthSample:
 def test_samples_are_kept_for_an_hour() -> None:
     history = DepthHistory()
     for each in (sample(0), sample(1, None), sample(60), sample(60.5)):
-        history.note(each)
+        history.record(each)
 
     assert list(history) == [sample(1, None), sample(60), sample(60.5)]
 
@@ -30,7 +30,7 @@ def test_many_samples_and_queues_take_bounded_memory() -> None:
     history = DepthHistory()
     for number in range(MOST_SAMPLES + 5):
         at = NOW + timedelta(seconds=number)
-        history.note(DepthSample(at=at, pending=100, queues=queues))
+        history.record(DepthSample(at=at, pending=100, queues=queues))
 
     kept = list(history)
     assert len(kept) == MOST_SAMPLES

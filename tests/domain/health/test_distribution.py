@@ -11,7 +11,7 @@ BOUNDS = (1.0, 2.0, 5.0)
 def distribution(*values: float, bounds: tuple[float, ...] = BOUNDS) -> Distribution:
     histogram = Histogram(bounds)
     for value in values:
-        histogram.note(value)
+        histogram.record(value)
     return histogram.read()
 
 

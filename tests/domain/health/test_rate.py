@@ -5,9 +5,9 @@ from gateway.domain.health.distribution import Rate
 
 def test_a_rate_is_that_of_the_last_ten_seconds() -> None:
     rate = Rate()
-    rate.note(30, 100.2)
-    rate.note(20, 100.9)
-    rate.note(50, 104.0)
+    rate.record(30, 100.2)
+    rate.record(20, 100.9)
+    rate.record(50, 104.0)
 
     assert rate.read(104.0) == 10.0
     assert rate.read(109.9) == 10.0

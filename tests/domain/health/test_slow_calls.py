@@ -6,7 +6,7 @@ from gateway.domain.health.reachability import FEWEST, LAST, WITHIN, SlowCalls
 def calls(*slow, rate=0.5, apart=1.0):
     """Note these sends; return after each whether too many were slow."""
     window = SlowCalls(rate, 0.0)
-    return [window.note(number * apart, slow=each) for number, each in enumerate(slow)]
+    return [window.record(number * apart, slow=each) for number, each in enumerate(slow)]
 
 
 def test_too_many_are_slow_when_their_share_reaches_the_rate():
@@ -36,7 +36,7 @@ def test_the_rate_is_an_option(rate, too_many):
 
 def test_a_slow_period_is_over_when_no_slow_send_is_left():
     window = SlowCalls(0.5, 0.0)
-    window.note(1.0, slow=True)
+    window.record(1.0, slow=True)
 
     assert not window.is_over(WITHIN)
     assert window.is_over(WITHIN + 1.1)

@@ -186,7 +186,7 @@ async def test_over_a_unix_socket_an_operator_needs_no_key_and_has_the_name_of_i
 class Noted:
     entries: list[Mapping[str, Any]] = attrs.field(factory=list)
 
-    async def note(self, entry: Mapping[str, Any]) -> None:
+    async def record(self, entry: Mapping[str, Any]) -> None:
         await trio.lowlevel.checkpoint()
         self.entries.append(entry)
 
