@@ -3,8 +3,8 @@ Probes every troubled entity on the primary until enough probes succeed.
 
 A suspect entity is probed several times within its failover interval, and once more at its end, so
 that it fails over or recovers even without sends. While the namespace can't be reached its entities
-are probed in turn, a few at a time, as each answer concerns all of them. Once it is back, whoever
-has seen it, each troubled entity is probed at once, whatever its pause.
+are probed in turn, a few at a time, as each answer concerns all of them. Once any answer shows that
+it is back, each troubled entity is probed at once, whatever its pause.
 """
 
 import random

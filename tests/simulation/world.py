@@ -255,7 +255,7 @@ class World:
         )
 
     def _reach(self, process: str) -> AbilityWatch:
-        """What a process that begins to live knows of the primary."""
+        """The knowledge of the primary that a starting process has: none."""
         watch = self._primaries[process] = AbilityWatch(clock=self.clocks.of(process))
         return watch
 
