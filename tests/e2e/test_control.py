@@ -159,7 +159,7 @@ async def test_an_order_survives_a_restart_and_is_shown(gateways: Gateways) -> N
     assert accepted_by == (201, "backlog")
     assert attention == 1
     assert "pinned to the backlog: ord* by anonymous until" in status
-    assert "the syphon is paused: * by anonymous; `pairgate resume`" in status
+    assert "! the syphon is paused: * by anonymous\n  -> `pairgate resume`\n" in status
     assert code == 0
     assert "orders: pinned" in people
     assert "pinned: ord* by anonymous: moving the primary" in people
