@@ -25,7 +25,7 @@ from gateway.wire.http.messages import Headers, Request, Response
 
 PATH: Final = "/"
 PREFIX: Final = "/page/"
-_ACCESS: Final = "/page/access"
+_ACCESS: Final = f"{PREFIX}access"
 _FOLDER: Final = "web"
 _INDEX: Final = "index.html"
 _TYPES: Final = {
