@@ -174,6 +174,45 @@ async def test_a_connection_that_ended_leaves_no_cycle_of_references(sent, watch
     assert codecs == []
 
 
+@pytest.mark.parametrize("parted", [False, True])
+async def test_an_answer_that_nobody_reads_any_more_leaves_no_cycle_of_references(parted, exchange):
+    """So many clients may vanish at once that their answers would fill the memory."""
+    server = exchange.server()
+    kept = []
+    client, end = memory_stream_pair()
+
+    async def parts():
+        yield b"a"
+        await trio.lowlevel.checkpoint()
+
+    async def handler(request):
+        await client.aclose()
+        body = b"" if parted else b"a"
+        response = Response(status=200, body=body, parts=parts() if parted else None)
+        kept.append(weakref.ref(response))
+        return response
+
+    async def serve():
+        try:
+            await server.serve_connection(end)
+        except* trio.BrokenResourceError:
+            await trio.lowlevel.checkpoint()
+
+    object.__setattr__(server, "handler", handler)
+    gc.collect()
+    gc.disable()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            await client.send_all(HEAD % 5 + b"hello")
+        await wait_all_tasks_blocked()
+        left = [found for each in kept if (found := each()) is not None]
+    finally:
+        gc.enable()
+
+    assert left == []
+
+
 class _Nothing:
     def append(self, request):
         """Nothing to do."""

@@ -188,14 +188,23 @@ class _ServerConnection:
         return self.nursery.cancel_scope
 
     async def run(self) -> None:  # noqa: ASYNC910 every response is written
-        """Serve one request after the other until the connection can't be reused."""
-        alive = True
+        """
+        Serve one request after the other until the connection can't be reused.
+
+        An exception that ends a nursery is part of a reference cycle, with all of its frames. So
+        that of a lost connection leaves those behind that have the answer.
+        """
+        alive, lost = True, ""
         while alive:
             try:
                 alive = await self._exchange()
             except RequestRefused as refusal:
                 self._refusal = self._answer_to(refusal)
                 alive = False
+            except trio.BrokenResourceError as error:
+                lost = str(error) or "the connection was lost"
+            if lost:
+                raise trio.BrokenResourceError(lost)
         if not self.scope.cancel_called:
             self._phase = _Phase.ENDED
 
