@@ -11,7 +11,6 @@ from gateway.extensions.extension import Extension
 from gateway.extensions.listing import EXTENSIONS
 from tests.harness.known import known
 from tests.harness.without import copy_without, run_module, run_tests
-from tests.modules import modules
 
 # The pair, an outage, the syphon, a restart, and each protocol.
 TESTS: Final = (
@@ -26,16 +25,6 @@ TESTS: Final = (
     "tests/e2e/test_serve.py::test_a_killed_broker_has_what_it_acknowledged",
     "tests/e2e/test_serve.py::test_a_syphon_of_its_own_moves_the_backlog",
 )
-# The core can't do without these yet; `test_layers` has the imports that are left.
-NEEDED: Final = {
-    name.split(".")[2]
-    for module in modules()
-    for name in module.imports
-    if name.startswith("gateway.extensions.")
-    and module.name != "extensions/listing"
-    and not module.name.startswith(f"extensions/{name.split('.')[2]}/")
-}
-FREE: Final = [each for each in EXTENSIONS if each.name not in NEEDED]
 
 
 # The words that users know of each extension: its options, and the events of its log lines.
@@ -54,6 +43,10 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
             "claim_lost",
             "claims_collected",
         },
+    },
+    "cluster": {
+        "options": {"cluster"},
+        "events": {"peer_found", "peer_lost", "peer_refused"},
     },
     "drill": {"options": {"drill"}, "events": {"drill_began", "drill_ended"}},
     "hedging": {
@@ -74,7 +67,7 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extension", FREE, ids=lambda each: each.name)
+@pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda each: each.name)
 def test_the_core_works_without_an_extension(extension: Extension, tmp_path: Path) -> None:
     copy_without(extension, tmp_path)
 
@@ -83,7 +76,7 @@ def test_the_core_works_without_an_extension(extension: Extension, tmp_path: Pat
     assert code == 0, output
 
 
-@pytest.mark.parametrize("extension", FREE, ids=lambda each: each.name)
+@pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda each: each.name)
 def test_only_the_extension_knows_its_options_and_events(
     extension: Extension, tmp_path: Path
 ) -> None:
@@ -102,7 +95,7 @@ def test_each_extension_has_a_page_that_names_its_modules() -> None:
     folder = Path(__file__).parents[1] / "gateway" / "extensions"
     missing = [
         f"{each.name}: {path.name}"
-        for each in FREE
+        for each in EXTENSIONS
         for page in [folder / each.name / "README.md"]
         for path in sorted((folder / each.name).glob("[!_]*.py"))
         if not page.exists() or f"`{path.name}`" not in page.read_text()

@@ -69,19 +69,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
 }
 
-# By module of the core: the extension that it imports by hand. Make it shorter, never longer.
-STILL_IMPORTED: set[tuple[str, str]] = {
-    ("app/assembly/building", "cluster"),
-    ("app/assembly/pairs", "cluster"),
-    ("app/assembly/parts", "cluster"),
-    ("app/endpoints", "cluster"),
-    ("app/serving", "cluster"),
-    ("config/options", "cluster"),
-    ("extensions/workers/locks", "cluster"),
-    ("extensions/workers/pool", "cluster"),
-    ("extensions/workers/worker", "cluster"),
-}
-
 MOST_NAMES = 26  # in a folder, besides `MARKERS`
 MARKERS = {"__init__.py", "__main__.py", "py.typed", "README.md"}  # they hold no code to read
 
@@ -151,7 +138,6 @@ def test_every_part_imports_only_what_its_layer_allows() -> None:
         for rule in [rule_of(module.name)]
         for name in module.imports
         if name.startswith("gateway.")
-        and (module.name, extension_of(name[8:].replace(".", "/"))) not in STILL_IMPORTED
         and not any(within(name[8:].replace(".", "/"), part) for part in MAY_IMPORT[rule] | {rule})
     ]
 
@@ -177,7 +163,7 @@ def test_nothing_but_the_list_imports_an_extension() -> None:
         if found not in {None, extension_of(module.name)}
     }
 
-    assert imports == STILL_IMPORTED
+    assert imports == set()
 
 
 def test_the_package_of_an_extension_holds_its_parts_by_name_alone() -> None:

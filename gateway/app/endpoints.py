@@ -1,13 +1,12 @@
 """The ports that clients connect to, each with the front end of its protocol."""
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
 
 import attrs
-import trio
 
 from gateway.app.assembly.parts import Parts
 from gateway.app.failure import ExitCode, Failure
@@ -18,8 +17,6 @@ from gateway.config.options import SERVE, Config
 from gateway.config.places import host_of_bind, is_loopback, moved
 from gateway.domain.access import Refusal
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
-from gateway.extensions.cluster.cluster import ClusterPort
-from gateway.extensions.cluster.server import HANDSHAKE_SECONDS
 from gateway.fair_budget import FairBudget
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import Issuers
@@ -32,7 +29,6 @@ from gateway.net.listeners import (
     CannotListen,
     Listener,
     OnEnd,
-    PortOptions,
     open_listener,
 )
 from gateway.net.tls import TlsFileError, server_context
@@ -103,47 +99,6 @@ async def open_endpoints(
         stack.push_async_callback(opened.listener.aclose)
         endpoints.append(opened)
     return endpoints
-
-
-async def open_cluster_port(
-    stack: AsyncExitStack,
-    parts: Parts,
-    runtime: Runtime,
-    on_open: Callable[[trio.CancelScope], None],
-    *,
-    port_offset: int = 0,
-    given: Given | None = None,
-) -> ClusterPort:
-    """
-    Bind the port at which the peers of the cluster are answered, which the stack closes, or use
-    `given` sockets.
-
-    Raises:
-        Failure: the port is in use.
-    """
-    cluster = parts.cluster
-    assert cluster is not None, "the caller has looked"
-    options = cluster.options
-    bind = moved(options.bind or options.address, port_offset)
-    limits = PortOptions(
-        max_connections=options.max_connections,
-        max_connections_per_peer=options.max_connections,
-        first_timeout=HANDSHAKE_SECONDS,
-    )
-    sockets = (given or NothingGiven()).acquire(bind)
-    on_crash = crash_reporter(runtime)
-    if sockets is not None:
-        listener = Listener(sockets.sockets, on_crash=on_crash, options=limits)
-    else:
-        try:
-            listener = await open_listener(bind, on_crash=on_crash, options=limits)
-        except CannotListen as error:
-            raise Failure(f"cluster.bind: {error}") from error
-    stack.push_async_callback(listener.aclose)
-    server = cluster.server(parts.leases, parts.held)
-    if (pair := parts.pair) is not None:
-        server = cluster.server(parts.leases, parts.held, pair.states.advise, pair.in_order)
-    return ClusterPort(bind, listener, server, on_open)
 
 
 def make_budget(config: Config) -> FairBudget:

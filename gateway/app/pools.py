@@ -4,13 +4,14 @@ The processes that serve the clients of a gateway: its own, or those of an exten
 An extension with another way than `OneProcess` names a `PoolRow` as `pools`.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Protocol
 
 import attrs
 import trio
 
+from gateway.app.assembly.others import Dial
 from gateway.app.assembly.parts import Parts
 from gateway.app.endpoints import OpenEndpoint
 from gateway.app.failure import Failure
@@ -19,9 +20,6 @@ from gateway.config.file import Loaded
 from gateway.config.options import Config
 from gateway.domain.status.process import Workers
 from gateway.extensions.listing import parts as parts_of_extensions
-
-Dial = Callable[[str], Awaitable[trio.abc.Stream]]
-"""Connects to a process of this gateway by its name; raises OSError if that doesn't run."""
 
 
 class Pool(Protocol):

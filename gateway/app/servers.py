@@ -22,7 +22,6 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend, is_long_poll
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
-from gateway.frontends.storage_queue.messages import Marks
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.frontends.web_guard import Frontend, Guarded, WebGuard
 from gateway.net.http.guard import MAX_HEAD
@@ -330,17 +329,6 @@ def make_admin_server(basis: Basis, frontend: Frontend) -> Server:
     return Server(serve_connection=server.serve_connection, drains=(server.drain.set,))
 
 
-def _marks(makings: Makings) -> Marks:
-    """
-    Sign receipts. Receipts of a cluster are signed by its secret, as accounts needn't have keys;
-    receipts from the time before `[cluster]` was configured stay valid.
-    """
-    cluster, of_accounts = makings.parts.cluster, makings.accounts.marks
-    if cluster is None or cluster.is_alone:
-        return of_accounts
-    return lambda text: [*cluster.tokens.marks(text), *of_accounts(text)]
-
-
 def _make_storage_queue(makings: Makings, *, secure: bool) -> Server:
     parts, now = makings.parts, makings.runtime.now
     frontend = StorageQueueFrontend(
@@ -351,7 +339,7 @@ def _make_storage_queue(makings: Makings, *, secure: bool) -> Server:
             # returns the sequence number of a put message.
             sends=parts.pair is not None or not isinstance(parts.visibility, LocalVisibility),
             wall_clock=now,
-            marks=_marks(makings),
+            marks=parts.others.marks(makings.accounts.marks),
         ),
         accounts=makings.accounts,
         wall_clock=now,

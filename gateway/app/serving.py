@@ -18,13 +18,13 @@ import attrs
 import trio
 
 from gateway.app.assembly.building import make_parts
+from gateway.app.assembly.others import PeerPort, PortPlan, ProcessPlace, others_of
 from gateway.app.assembly.pairs import renew_envelopes
 from gateway.app.assembly.parts import Parts
 from gateway.app.assembly.services import services_of
 from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import (
     OpenEndpoint,
-    open_cluster_port,
     open_endpoints,
 )
 from gateway.app.failure import ExitCode, Failure
@@ -41,8 +41,6 @@ from gateway.config.places import moved
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
 from gateway.domain.operators.process import Workload
-from gateway.extensions.cluster.cluster import ClusterPort
-from gateway.extensions.cluster.making import make_cluster
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.net.visits import current_visit
 from gateway.pairing.state_file import StateFileError
@@ -196,8 +194,8 @@ class _Gateway:
         config, runtime, loaded, options = self.config, self.runtime, self.loaded, self.options
         await self.succession.wait_free()
         plan = self.open_pool(stack, loaded, options.as_json)
-        cluster = make_cluster(config, runtime, plan.dial)
-        parts = await make_parts(stack, config, runtime, cluster=cluster, adopted=options.adopted)
+        others = others_of(ProcessPlace(config=config, runtime=runtime, dial=plan.dial))
+        parts = await make_parts(stack, config, runtime, others=others, adopted=options.adopted)
         collect_seldom()
         pool = plan.make(parts, runtime, ending.fail)
         process = _make_control(config, ending, self.reloader)
@@ -250,21 +248,15 @@ class _Gateway:
         parts: Parts,
         ending: GatewayShutdown,
         given: GivenSockets | None,
-    ) -> tuple[list[OpenEndpoint], list[ClusterPort]]:
+    ) -> tuple[list[OpenEndpoint], Sequence[PeerPort]]:
         """Open all ports, for clients and for peers; the stack closes them."""
         offset = self.options.port_offset
         endpoints = await open_endpoints(
             stack, self.config, parts, self.runtime, port_offset=offset, given=given
         )
-        ports = list[ClusterPort]()
-        if self.config.cluster is not None:
-            # The cluster's port accepts, too, until the last client is gone.
-            on_open = ending.operators.append
-            ports = [
-                await open_cluster_port(
-                    stack, parts, self.runtime, on_open, port_offset=offset, given=given
-                )
-            ]
+        # Peers are accepted, too, until the last client is gone.
+        plan = PortPlan(stack=stack, offset=offset, given=given, on_open=ending.operators.append)
+        ports = await parts.others.open_ports(plan, parts.held_parts)
         if given is not None:
             given.close()  # the sockets of addresses that aren't configured any more
         return endpoints, ports
@@ -273,7 +265,7 @@ class _Gateway:
         self,
         parts: Parts,
         endpoints: Sequence[OpenEndpoint],
-        ports: Sequence[ClusterPort],
+        ports: Sequence[PeerPort],
         ending: GatewayShutdown,
         serving: trio.Event,
     ) -> Sequence[Service]:

@@ -12,16 +12,6 @@ from gateway.net.listeners import CannotListen, split_address
 BIND_OPTION: Final = "--bind"
 FORM: Final = "PROTOCOL=HOST:PORT"
 BIND_VARIABLE: Final = "PAIRGATE_BIND"  # several, separated by spaces
-# That of this gateway in its cluster: a pod learns its address when it starts.
-CLUSTER_VARIABLE: Final = "PAIRGATE_CLUSTER_ADDRESS"
-
-
-def with_cluster_address(table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """The configuration with the address of the environment, if it has one and `[cluster]`."""
-    cluster, address = table.get("cluster"), environ.get(CLUSTER_VARIABLE, "").strip()
-    if not address or not isinstance(cluster, dict):
-        return dict(table)
-    return {**table, "cluster": {**cluster, "address": address}}
 
 
 def with_binds(

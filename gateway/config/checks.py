@@ -23,7 +23,6 @@ from gateway.config.places import (
     host_of_bind,
     hosts_of,
     is_loopback,
-    is_own_url,
     is_plain,
     location_of,
     problems_of_credential,
@@ -64,7 +63,7 @@ def problems_of(config: Config) -> list[str]:
     """Return a line for each error; each begins with the path of a key."""
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
     found += [*_names_twice(config), *_agent(config)]
-    found += [*_tokens(config), *_keyless_accounts(config), *_cluster(config)]
+    found += [*_tokens(config), *_keyless_accounts(config)]
     if config.pairing is not None:
         found += problems_of_pair(config, config.pairing)
     elif len(_used_alone(config)) > 1:
@@ -78,7 +77,7 @@ def warnings_of(config: Config) -> list[str]:
     """Return a line for each setting that is allowed and seldom wise."""
     found = [*_short_grace(config), *_shared_port(config), *_plain_text(config)]
     found += [*_idle_issuers(config), *_idle_certificates(config), *_anonymous(config)]
-    found += [*_idle_cluster(config), *_public_keys(config)]
+    found += _public_keys(config)
     if config.pairing is not None:
         found += warnings_of_pair(config, config.pairing)
     return [*found, *(warning for warn in parts("warnings") for warning in warn(config))]
@@ -276,29 +275,6 @@ def _of_endpoint(endpoint: Endpoint) -> Iterator[str]:
     for origin in endpoint.allowed_origins:
         if not _ORIGIN.fullmatch(origin):
             yield f"allowed_origins: http(s)://HOST[:PORT] expected, found {origin!r:.60}"
-
-
-def _cluster(config: Config) -> Iterator[str]:
-    cluster = config.cluster
-    if cluster is None:
-        return
-    if not cluster.peers and cluster.service is None:
-        yield (
-            "cluster.peers: is missing; write the addresses of all gateways, or"
-            " `service`, the name that has them in DNS"
-        )
-    bind = cluster.bind or cluster.address
-    if bind in {endpoint.bind for endpoint in config.endpoints_of(SERVE).values()}:
-        yield f"cluster.bind: {bind} is an endpoint's address; peers need a port of their own"
-
-
-def _idle_cluster(config: Config) -> Iterator[str]:
-    """Deliveries of an embedded store are of no use to another gateway, which has its own store."""
-    if config.cluster is not None and is_own_url(config.home.url):
-        yield (
-            f"cluster: the namespace {config.home.name} is a store of this gateway alone; gateways"
-            " of one cluster have the same namespace, which is another process's"
-        )
 
 
 def _tokens(config: Config) -> Iterator[str]:

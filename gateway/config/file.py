@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.config.binds import with_binds, with_cluster_address
+from gateway.config.binds import with_binds
 from gateway.config.checks import problems_of, warnings_of
 from gateway.config.given_queues import with_queues
 from gateway.config.options import (
@@ -110,8 +110,9 @@ def _parsed(
         raise ConfigError([f"{source}: {error}"]) from error
     except RecursionError as error:
         raise ConfigError([f"{source}: lists or tables are nested too deeply"]) from error
-    table = with_cluster_address(with_binds(table, binds, environ), environ)
-    table = with_queues(table, queues)
+    table = with_queues(with_binds(table, binds, environ), queues)
+    for override in parts("overrides"):
+        table = override(table, environ)
     try:
         config = structure(table, Config, secrets)
     except ConfigError as error:

@@ -21,7 +21,6 @@ from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.option_fields import FLAT, NUMBER
 from gateway.domain.plan import Plan
 from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
-from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.listing import parts
 from gateway.extensions.tables import HasTables, no_tables
 from gateway.frontends.admin.options import AdminOptions
@@ -400,7 +399,6 @@ class Config(HasTables):
     listener: Listen = attrs.field(factory=Listen)
     agent: Agent = attrs.field(factory=Agent)
     audit: Audit | None = None
-    cluster: ClusterOptions | None = None
     logging: Logging = attrs.field(factory=Logging)
     extensions: Any = attrs.field(factory=partial(no_tables, "tables"), metadata=FLAT)
 
@@ -440,3 +438,8 @@ class Config(HasTables):
     def apart(self) -> frozenset[str]:
         """The names of namespaces that only an extension uses."""
         return frozenset(name for names in parts("apart") for name in names(self))
+
+    @property
+    def knows_peers(self) -> bool:
+        """True if gateways with this configuration know each other."""
+        return any(knows(self) for knows in parts("peers"))

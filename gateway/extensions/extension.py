@@ -26,6 +26,9 @@ class Extension:
     tables: Sequence[Part] = ()
     pairing: Sequence[Part] = ()
     entities: Sequence[Part] = ()
+    # Functions of the file's tables and of the environment's variables that return the tables with
+    # what a variable replaces.
+    overrides: Sequence[Part] = ()
     # Functions of a configuration that yield its problems, each with the path of a key.
     checks: Sequence[Part] = ()
     # The same for settings that are allowed and seldom wise.
@@ -43,6 +46,9 @@ class Extension:
     files: Sequence[Part] = ()
     # Functions of a configuration: the number of processes that serve a gateway's clients.
     serving: Sequence[Part] = ()
+    # Functions of a configuration: True if gateways with it know each other.
+    peers: Sequence[Part] = ()
+    others: Sequence[Part] = ()  # `gateway.app.assembly.others.MakeOthers`
     # `open_*(config, observer)`: a context manager with a service, or None, for a process's life.
     processes: Sequence[Part] = ()
     # `gateway.app.assembly.interceptor_rows.InterceptorRow`

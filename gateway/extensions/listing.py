@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from gateway.extensions.announcements import EXTENSION as ANNOUNCEMENTS
 from gateway.extensions.claims import EXTENSION as CLAIMS
+from gateway.extensions.cluster import EXTENSION as CLUSTER
 from gateway.extensions.drill import EXTENSION as DRILL
 from gateway.extensions.extension import Extension
 from gateway.extensions.hedging import EXTENSION as HEDGING
@@ -31,6 +32,7 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     PURGE,
     DRILL,  # what it refuses is never announced
     ANNOUNCEMENTS,
+    CLUSTER,
     TAKE_OVER,
     WORKERS,
 )

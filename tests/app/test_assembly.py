@@ -14,7 +14,6 @@ ASSEMBLY: Final = (
     *sorted((PACKAGE / "listening" / "process").glob("*.py")),
     *sorted((PACKAGE / "extensions" / "take_over").glob("*.py")),
     *sorted((PACKAGE / "extensions" / "workers").glob("*.py")),
-    PACKAGE / "extensions" / "cluster" / "making.py",
     PACKAGE / "config" / "kinds.py",
     *sorted((PACKAGE / "extensions").glob("*/assembly.py")),
     PACKAGE / "pairing" / "pair.py",

@@ -24,12 +24,12 @@ import trio
 from gateway.app.assembly.interceptors import Interception
 from gateway.app.assembly.late_setup import BacklogSetup
 from gateway.app.assembly.opening import Opened, SettingUp, open_namespaces
+from gateway.app.assembly.others import Others
 from gateway.app.assembly.pairs import (
     PairInputs,
     make_gauge,
     make_pair,
     make_syphons,
-    peers_of,
 )
 from gateway.app.assembly.parts import Parts, ProcessPlan, make_features, make_issuers
 from gateway.app.assembly.roles import Role
@@ -41,7 +41,6 @@ from gateway.app.operations.control_calls import of_control
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
 from gateway.config.options import STORAGE_QUEUE, Config
-from gateway.extensions.cluster.cluster import Cluster
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
@@ -63,7 +62,7 @@ async def make_parts(
     config: Config,
     runtime: Runtime,
     *,
-    cluster: Cluster | None = None,
+    others: Others | None = None,
     adopted: Collection[str] = (),
 ) -> Parts:
     """
@@ -77,7 +76,7 @@ async def make_parts(
         config=config,
         runtime=runtime,
         opening=SettingUp(stack, runtime),
-        cluster=cluster,
+        others=others or Others(),
         adopted=adopted,
     )
     return await build(plan)
@@ -121,8 +120,7 @@ async def build(plan: ProcessPlan) -> Parts:
     around = attrs.evolve(wrapping, home=home, pair=paired.pair, both=paired.both)
     seen, for_wrappers = await wrapped(inner, around, wrappers())
 
-    elsewhere = None if plan.cluster is None else plan.cluster.peers
-    leases = Leases(seen, plan.runtime.now, config.limits.leases, elsewhere)
+    leases = Leases(seen, plan.runtime.now, config.limits.leases, plan.others.elsewhere())
     held = make_visibility(plan.runtime, opened.home, seen, leases, inner)
     parts = Parts(
         plan=plan,
@@ -136,7 +134,7 @@ async def build(plan: ProcessPlan) -> Parts:
         for_wrappers=[*for_wrappers, *for_home],
         leases=leases,
         held=held,
-        visibility=held if plan.cluster is None else plan.cluster.shown(held),
+        visibility=plan.others.shown(held),
         refusals=Refusals(plan.runtime.observer),
         clients=Clients(config.limits.clients),
         issuers=make_issuers(config, plan.runtime),
@@ -189,7 +187,7 @@ async def _make_pair(
             secondary=secondary, pairing=pairing, observer=runtime.observer, note=note
         ),
         gauge=gauge,
-        peers=peers_of(config, plan.cluster) if plan.role.leads else PairPeers(),
+        peers=plan.others.peers() if plan.role.leads else PairPeers(),
     )
     pair = await make_pair(pairing, inputs, runtime)
     if not plan.role.leads:

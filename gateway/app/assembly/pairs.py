@@ -23,7 +23,6 @@ from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import BrokerError, NotAuthorized
 from gateway.domain.events.gateway import BacklogReady, Doubtful
 from gateway.domain.operators.control import EVERYTHING
-from gateway.extensions.cluster.cluster import Cluster
 from gateway.net.secret_files import check_secret_file
 from gateway.pairing.additions import PairDependencies, PairPeers
 from gateway.pairing.pair import Pair, PairParts, Spool
@@ -131,15 +130,6 @@ class PairInputs:
     setup: BacklogSetup
     gauge: SpoolGauge | None = None  # measures the spool, if there is one
     peers: PairPeers = attrs.field(factory=PairPeers)
-
-
-def peers_of(config: Config, cluster: Cluster | None) -> PairPeers:
-    """The other gateways of the configured cluster, if there is one."""
-    if config.cluster is None or cluster is None:
-        return PairPeers()
-    return PairPeers(
-        tell=cluster.advice.tell, takes_advice=cluster.takes_advice, orderers=cluster.peers
-    )
 
 
 async def make_pair(pairing: Pairing, inputs: PairInputs, runtime: Runtime) -> Pair:

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from gateway.app.assembly.opening import Opened, Opening
+from gateway.app.assembly.others import HeldParts, Others
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.wrapper_rows import Reloads
 from gateway.app.certificates import CertificateWatch
@@ -19,7 +20,6 @@ from gateway.config.options import Config
 from gateway.domain.identity import Identity
 from gateway.domain.status.process import Workers
 from gateway.domain.status.sections import Readings
-from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.listing import extensions
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import Readiness
@@ -49,7 +49,7 @@ class ProcessPlan:
     config: Config
     runtime: Runtime
     opening: Opening
-    cluster: Cluster | None = None  # a gateway with workers has a cluster also if it is alone
+    others: Others = attrs.field(factory=Others)
     adopted: Collection[str] = ()  # fingerprints of primaries that the primary replaces
     identity: Identity | None = None  # the primary's, in a worker: as the parent knows it
 
@@ -112,7 +112,7 @@ class Parts(ProcessParts):
     broker: Broker  # as clients see it
     leases: Leases
     visibility: Visibility  # of the primary, if there is a pair
-    held: Visibility  # as `visibility`, without the messages that other gateways of a cluster hold
+    held: Visibility  # as `visibility`, without the messages that other gateways hold
     refusals: Refusals
     clients: Clients
     issuers: Issuers
@@ -128,8 +128,13 @@ class Parts(ProcessParts):
     certificates: CertificateWatch | None = None  # None in a worker
 
     @property
-    def cluster(self) -> Cluster | None:
-        return self.plan.cluster
+    def others(self) -> Others:
+        return self.plan.others
+
+    @property
+    def held_parts(self) -> HeldParts:
+        """The parts that other processes may ask."""
+        return HeldParts(leases=self.leases, visibility=self.held, pair=self.pair)
 
 
 def make_issuers(config: Config, runtime: Runtime) -> Issuers:

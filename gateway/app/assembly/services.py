@@ -76,7 +76,7 @@ async def _opened(parts: ProcessParts) -> Iterable[Service]:
 # The services start in this order, and all end together.
 _OWN: Final[Sequence[ServiceRow]] = (
     ServiceRow("pair", GATEWAY, ready(lambda parts: [parts.pair])),
-    ServiceRow("cluster", GATEWAY, ready(lambda parts: [parts.cluster])),
+    ServiceRow("other processes", GATEWAY, ready(lambda parts: parts.others.services())),
     ServiceRow("operators' orders", LEADING, ready(lambda parts: [parts.control])),
     ServiceRow("leases", GATEWAY, ready(lambda parts: [parts.leases])),
     ServiceRow("visibility", LEADING, ready(lambda parts: [_leased(parts)])),

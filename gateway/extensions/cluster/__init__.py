@@ -1,8 +1,18 @@
 """
 Gateways that know each other: each settles deliveries that another one holds, on behalf of its own
-clients.
-
-`members` knows the addresses, `channel` is an encrypted connection, `peers` sends the requests,
-`server` answers them. `processes` has the processes of a gateway with workers, which do the same
-for each other.
+clients. The processes of a gateway with workers do the same for each other.
 """
+
+from typing import Final
+
+from gateway.extensions.extension import Extension
+
+EXTENSION: Final = Extension(
+    package=__name__,
+    tables=["configuration:CLUSTER"],
+    overrides=["configuration:with_address"],
+    checks=["configuration:problems"],
+    warnings=["configuration:warnings"],
+    peers=["configuration:knows_peers"],
+    others=["assembly:make_others"],
+)

@@ -7,13 +7,14 @@ from typing import Self
 import attrs
 import trio
 
+from gateway.app.assembly.others import PARENT
 from gateway.capabilities import Visibility
 from gateway.extensions.cluster.advice import Advice
 from gateway.extensions.cluster.handshake import ServerHandshake
 from gateway.extensions.cluster.members import Members
 from gateway.extensions.cluster.options import ALONE, ClusterOptions
 from gateway.extensions.cluster.peers import Peers
-from gateway.extensions.cluster.processes import PARENT, Forwarded, Processes, name_of
+from gateway.extensions.cluster.processes import Forwarded, Processes, name_of
 from gateway.extensions.cluster.server import (
     Advise,
     ClusterServer,

@@ -9,19 +9,17 @@ as the gateways of a cluster do:
 
 import random
 from collections.abc import Callable
-from typing import Final
 
 import attrs
 
+from gateway.app.assembly.others import PARENT, Dial
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Settlement
 from gateway.extensions.cluster.options import ClusterOptions
-from gateway.extensions.cluster.peer import Dial, Peer
+from gateway.extensions.cluster.peer import Peer
 from gateway.extensions.cluster.tokens import Holder
 from gateway.frontends.leases import Leases
 from gateway.ports import Observer
-
-PARENT: Final = 0  # the process's number; workers count from 1
 
 
 def name_of(number: int) -> str:
@@ -38,7 +36,7 @@ class Processes:
     _options: ClusterOptions
     _rng: random.Random
     _observer: Observer
-    dial: Dial | None = None  # connects to a process by its name; None: none of them runs yet
+    dial: Dial | None = None  # None: none of them runs yet
     _peers: dict[int, Peer] = attrs.field(factory=dict, init=False)  # by number
 
     def find(self, holder: Holder, own_tag: int) -> Peer | None:
@@ -46,12 +44,13 @@ class Processes:
         The process that holds the delivery, or that knows its holder; None: no other process of
         this gateway. `own_tag` is this gateway's.
         """
-        number = holder.process if holder.tag == own_tag else PARENT
-        if self.dial is None or number == self.own or number > self.workers:
+        number, dial = holder.process if holder.tag == own_tag else PARENT, self.dial
+        if dial is None or number == self.own or number > self.workers:
             return None
         peer = self._peers.get(number)
         if peer is None:
-            peer = Peer(name_of(number), self._options, self.dial, self._rng, self._observer)
+            options, rng, observer = self._options, self._rng, self._observer
+            peer = Peer(name_of(number), options, lambda _: dial(number), rng, observer)
             self._peers[number] = peer
         return peer
 

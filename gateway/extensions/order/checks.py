@@ -71,7 +71,7 @@ def _leases(config: Config, order: OrderOptions) -> Iterator[str]:
             'pairing.on_lease_lost: needs order_lease = "wait" or "forward", as there is no lease'
             " without it"
         )
-    if order.order_lease is OrderLeaseMode.FORWARD and config.cluster is None:
+    if order.order_lease is OrderLeaseMode.FORWARD and not config.knows_peers:
         yield (
             'pairing.order_lease: "forward" needs [cluster], over which gateways forward sends to'
             " each other"

@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from gateway.app.assembly.others import PARENT
 from gateway.app.assembly.parts import Parts
 from gateway.app.endpoints import OpenEndpoint, crash_reporter
 from gateway.app.failure import ExitCode, Failure
@@ -26,8 +27,6 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.status.figures import merged
 from gateway.domain.status.process import Status, Workers
-from gateway.extensions.cluster.cluster import Cluster
-from gateway.extensions.cluster.making import told_of
 from gateway.extensions.workers.channel import Values, WorkerChannel
 from gateway.extensions.workers.events import WorkerLost, WorkerStarted
 from gateway.extensions.workers.limits import of_workers, shared
@@ -100,11 +99,6 @@ class WorkerPool:
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     _drains: trio.Event = attrs.field(factory=trio.Event, init=False)
 
-    @property
-    def _cluster(self) -> Cluster:
-        assert self.parts.cluster is not None, "a gateway with workers has one"
-        return self.parts.cluster
-
     def share(self, endpoints: Sequence[OpenEndpoint]) -> list[OpenEndpoint]:
         """
         Take over the endpoints that workers serve; return the others. They stay bound here, for
@@ -128,8 +122,7 @@ class WorkerPool:
                 for path, server in doors(self.folder, number, endpoint.makings):
                     report = crash_reporter(self.runtime)
                     await nursery.start(serve_unix, path, server.serve_connection, report)
-            leases = self.parts.leases
-            await nursery.start(serve_locks, self._cluster, leases, self.folder, self.runtime)
+            await nursery.start(serve_locks, self.parts, PARENT, self.folder)
             config = shared(self.loaded.config)
             for door in store_doors(config, self.parts, self.runtime, self.folder):
                 await nursery.start(door.leases.run)
@@ -275,7 +268,7 @@ class WorkerPool:
             "json": self.as_json,
             "sockets": {str(number): list(fds) for number, fds in worker.sockets.items()},
             "unix": str(self.folder),
-            "cluster": told_of(self._cluster),
+            **self.parts.others.greeting(),
         }
         if pair is not None:
             identity = pair.destination.identity
@@ -339,9 +332,9 @@ class WorkerPlan:
     folder: Path
     as_json: bool
 
-    async def dial(self, name: str) -> trio.abc.Stream:
-        """Connect to the process of that name. Raises OSError if it doesn't run."""
-        return await dial(self.folder, name)
+    async def dial(self, number: int) -> trio.abc.Stream:
+        """Connect to the process of that number. Raises OSError if it doesn't run."""
+        return await dial(self.folder, number)
 
     def make(self, parts: Parts, runtime: Runtime, fail: Callable[[Failure], None]) -> WorkerPool:
         """The pool; none of its workers runs yet."""

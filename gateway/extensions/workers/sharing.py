@@ -14,6 +14,7 @@ import attrs
 import cattrs.preconf.json
 import trio
 
+from gateway.app.assembly.others import PARENT
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.operators.control import Override
@@ -25,7 +26,6 @@ from gateway.pairing.state_table import StateTable
 # Of entities: other workers' states are known beside those of this one.
 MOST_VERSIONS: Final = 2 * MAX_TROUBLED
 BETWEEN_NEWS: Final = 0.2  # seconds: a burst of new entities is one message
-PARENT: Final = 0  # its number among the authors of changes; workers count from 1
 
 _converter = cattrs.preconf.json.make_converter()
 _converter.register_structure_hook(EntityPath, lambda text, _: EntityPath(text))

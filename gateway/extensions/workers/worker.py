@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from gateway.app.assembly.building import build
+from gateway.app.assembly.others import ProcessPlace, others_of
 from gateway.app.assembly.parts import Feature, Parts, ProcessPlan
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.services import services_of
@@ -35,8 +36,6 @@ from gateway.app.status.board import StatusBoard
 from gateway.config.file import Loaded, parse
 from gateway.config.options import SERVE, Config
 from gateway.domain.identity import parse_identity
-from gateway.extensions.cluster.cluster import Cluster
-from gateway.extensions.cluster.making import join_cluster
 from gateway.extensions.workers.channel import LAST_SECONDS, Values, WorkerChannel
 from gateway.extensions.workers.limits import of_worker
 from gateway.extensions.workers.locks import dial, serve_locks
@@ -113,8 +112,14 @@ class Serving:
         config = of_worker(self.loaded.config)
         allow_files(len(config.endpoints_of(SERVE)) * config.limits.listener.max_connections)
         async with AsyncExitStack() as stack:
-            cluster = join_cluster(config, self.runtime, self.greeting, partial(dial, self._folder))
-            parts = await self._parts(stack, config, cluster)
+            place = ProcessPlace(
+                config=config,
+                runtime=self.runtime,
+                number=self.greeting["worker"],
+                dial=partial(dial, self._folder),
+                told=self.greeting,
+            )
+            parts = await self._parts(stack, place)
             self.board = StatusBoard(
                 config=config, runtime=self.runtime, refusals=parts.refusals, parts=parts
             )
@@ -130,7 +135,7 @@ class Serving:
                 await reload(apply)
             ending = GatewayShutdown(self.runtime, config.limits.grace)
             async with trio.open_nursery() as nursery:
-                await nursery.start(serve_locks, cluster, parts.leases, self._folder, self.runtime)
+                await nursery.start(serve_locks, parts, place.number, self._folder)
                 nursery.start_soon(self.channel.write)
                 nursery.start_soon(self._announce, parts)
                 if self.cache is not None:
@@ -156,15 +161,15 @@ class Serving:
         """The folder of the sockets at which the processes of this gateway reach each other."""
         return Path(self.greeting["unix"])
 
-    async def _parts(self, stack: AsyncExitStack, config: Config, cluster: Cluster) -> Parts:
-        told, runtime = self.greeting.get("identity"), self.runtime
+    async def _parts(self, stack: AsyncExitStack, place: ProcessPlace) -> Parts:
+        told, config, runtime = self.greeting.get("identity"), place.config, self.runtime
         plan = ProcessPlan(
             role=Role.WORKER,
             stack=stack,
             config=config,
             runtime=runtime,
             opening=OfParent(stack, runtime, paths_of(config, self._folder)),
-            cluster=cluster,
+            others=others_of(place),
             identity=None if told is None else parse_identity(told),
         )
         return await build(plan)

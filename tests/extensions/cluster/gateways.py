@@ -9,6 +9,7 @@ import attrs
 import trio
 from trio.testing import memory_stream_pair
 
+from gateway.app.assembly.others import PARENT
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Event
@@ -19,7 +20,7 @@ from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.cluster.members import Members
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.cluster.peers import Peers
-from gateway.extensions.cluster.processes import PARENT, Processes
+from gateway.extensions.cluster.processes import Processes
 from gateway.extensions.cluster.server import Advise, ClusterServer, SendsInOrder, ignore
 from gateway.extensions.cluster.tokens import HolderTokens, tag_of
 from gateway.frontends.leased_visibility import LeasedVisibility
@@ -185,8 +186,9 @@ class Network:
     ) -> Node:
         """Start one process of a gateway with workers, again perhaps."""
 
-        async def dial(name: str) -> trio.abc.Stream:
-            return await self.dial(address if name == "parent" else f"{address} {name}", True)
+        async def dial(number: int) -> trio.abc.Stream:
+            of_worker = f"{address} worker {number}"
+            return await self.dial(address if number == PARENT else of_worker, True)
 
         processes = Processes(
             own=own,

@@ -1,9 +1,10 @@
 import pytest
 
 from gateway.config.file import parse
+from gateway.extensions.cluster.configuration import CLUSTER
 from tests.config.texts import ENVIRON, ONE, config, problems, warnings
 
-CLUSTER = """
+SECTION = """
 [cluster]
 address = "10.0.0.1:5680"
 peers = ["10.0.0.1:5680", "10.0.0.2:5680"]
@@ -12,14 +13,14 @@ secrets = [{ env = "LONG_KEY" }]
 
 
 def cluster(**changes: str) -> str:
-    lines = [line for line in CLUSTER.splitlines() if line.partition(" ")[0] not in changes]
+    lines = [line for line in SECTION.splitlines() if line.partition(" ")[0] not in changes]
     return "\n".join(
         [ONE, *lines, *(f"{key} = {value}" for key, value in changes.items() if value)]
     )
 
 
 def test_a_cluster_needs_an_address_peers_and_a_secret():
-    options = config(cluster()).cluster
+    options = config(cluster()).of(CLUSTER)
 
     assert options is not None
     assert options.peers == ("10.0.0.1:5680", "10.0.0.2:5680")
@@ -28,7 +29,7 @@ def test_a_cluster_needs_an_address_peers_and_a_secret():
 
 
 def test_without_the_section_there_is_none():
-    assert config(ONE).cluster is None
+    assert config(ONE).of(CLUSTER) is None
 
 
 @pytest.mark.parametrize(
@@ -73,11 +74,12 @@ def test_the_environment_tells_a_pod_its_address(text, tmp_path):
 
     loaded = parse(text, source="x.toml", folder=tmp_path, environ=environ)
 
-    assert loaded.config.cluster is not None
-    assert loaded.config.cluster.address == "10.0.0.7:5680"
+    options = loaded.config.of(CLUSTER)
+    assert options is not None
+    assert options.address == "10.0.0.7:5680"
 
 
 def test_an_address_in_the_environment_makes_no_cluster(tmp_path):
     environ = {"PAIRGATE_CLUSTER_ADDRESS": "10.0.0.7:5680"}
 
-    assert parse(ONE, source="x.toml", folder=tmp_path, environ=environ).config.cluster is None
+    assert parse(ONE, source="x.toml", folder=tmp_path, environ=environ).config.of(CLUSTER) is None
