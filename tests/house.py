@@ -24,8 +24,7 @@ def packages() -> dict[str, set[str]]:
                 if name.startswith("gateway.")
             )
     found[LISTING] = set()
-    # The imports by hand that `test_layers.STILL_IMPORTED` names aren't drawn.
-    return {name: imports - {name, "extensions"} for name, imports in found.items()}
+    return {name: imports - {name} for name, imports in found.items()}
 
 
 def drawn_as(path: str) -> str:
@@ -33,7 +32,7 @@ def drawn_as(path: str) -> str:
         if f"{path}/".startswith(f"{part}/"):
             return part
     part = path.partition("/")[0]
-    if path.startswith("extensions/extension"):
+    if path.startswith(("extensions/extension", "extensions/tables")):
         return LISTING
     return PORT if part in PORTS else part
 
