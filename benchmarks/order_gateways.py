@@ -41,11 +41,13 @@ from benchmarks.order import (
     run,
 )
 from benchmarks.report import show_facts
+from gateway.app.assembly.others import HeldParts
 from gateway.app.runtime import Runtime
 from gateway.demo.ports import free_port
 from gateway.domain.entity import QueueProperties
 from gateway.domain.message import Message
 from gateway.extensions.cluster.cluster import Cluster, ClusterPort
+from gateway.extensions.cluster.leases import ClusterLeases
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.order.options import OrderLeaseMode
 from gateway.frontends.leased_visibility import LeasedVisibility
@@ -184,9 +186,11 @@ def _cluster(runtime: Runtime, address: str, peers: tuple[str, ...]) -> Cluster:
 async def _join(nursery: trio.Nursery, runtime: Runtime, pair: Pair, cluster: Cluster) -> None:
     """Let the pair and its peers forward sends to each other."""
     address = cluster.options.address
-    leases = Leases(pair.broker, runtime.now, elsewhere=cluster.peers)
+    own = Leases(pair.broker, runtime.now, new_token=cluster.tokens.new_token)
+    leases = ClusterLeases(own, cluster.peers)
     held = LeasedVisibility(pair.broker, leases, runtime.now)
-    server = cluster.server(leases, held, orders=pair.in_order)
+    held_parts = HeldParts(own=own, leases=leases, visibility=held)
+    server = cluster.server(held_parts, orders=pair.in_order)
     listener = await open_listener(address, on_crash=_fail)
     port = ClusterPort(address, listener, server, on_open=lambda _: None)
     await nursery.start(cluster.run)

@@ -26,8 +26,8 @@ from gateway.extensions.tables import HasTables, no_tables
 from gateway.frontends.admin.options import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.issuers import IssuerOptions
-from gateway.frontends.leases import LeaseOptions
 from gateway.frontends.servicebus.options import RestOptions
+from gateway.frontends.shared_receivers import LeaseOptions
 from gateway.frontends.storage_queue.options import StorageQueueOptions
 from gateway.listening.options import ListenerOptions as HandlingOptions
 from gateway.listening.scaling.autoscaling import AutoscalingOptions

@@ -47,7 +47,7 @@ from gateway.domain.message import (
 )
 from gateway.domain.storage_queue.poison import UNLIMITED, TermsOf, poison_queue, too_many
 from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
-from gateway.frontends.leases import Leases
+from gateway.frontends.leasing import Leasing
 from gateway.offering import required
 from gateway.ports import Broker, Observer, WallClock
 
@@ -80,7 +80,7 @@ class LeasedVisibility:
     """
 
     _broker: Broker
-    _leases: Leases
+    _leases: Leasing
     _wall_clock: WallClock
     _observer: Observer | None = None
     # By queue and sequence number, which all messages of a pack share.
@@ -149,7 +149,7 @@ class LeasedVisibility:
 
     async def _looked(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         with trio.move_on_after(LOOK):
-            return await self._leases.look(entity, limit)
+            return await self._leases.receive_now(entity, limit)
         return ()  # noqa: ASYNC910 it has waited
 
     async def _told(self, entity: EntityPath) -> str | None:

@@ -21,7 +21,8 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Abandon, Complete, Delivery, Message, ReceiveMode, Settlement
-from gateway.frontends.leases import LeaseOptions, Leases
+from gateway.frontends.leases import Leases
+from gateway.frontends.shared_receivers import LeaseOptions
 from gateway.net.visits import Visits
 from gateway.ports import WallClock
 

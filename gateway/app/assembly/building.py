@@ -44,6 +44,7 @@ from gateway.config.options import STORAGE_QUEUE, Config
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
+from gateway.frontends.leasing import Leasing
 from gateway.frontends.refusals import Refusals
 from gateway.net.clients import Clients
 from gateway.pairing.additions import PairPeers
@@ -120,7 +121,8 @@ async def build(plan: ProcessPlan) -> Parts:
     around = attrs.evolve(wrapping, home=home, pair=paired.pair, both=paired.both)
     seen, for_wrappers = await wrapped(inner, around, wrappers())
 
-    leases = Leases(seen, plan.runtime.now, config.limits.leases, plan.others.elsewhere())
+    own = Leases(seen, plan.runtime.now, config.limits.leases, plan.others.new_token())
+    leases = plan.others.leases(own)
     held = make_visibility(plan.runtime, opened.home, seen, leases, inner)
     parts = Parts(
         plan=plan,
@@ -133,8 +135,9 @@ async def build(plan: ProcessPlan) -> Parts:
         broker=seen,
         for_wrappers=[*for_wrappers, *for_home],
         leases=leases,
+        own_leases=own,
         held=held,
-        visibility=plan.others.shown(held),
+        visibility=plan.others.visibility(held),
         refusals=Refusals(plan.runtime.observer),
         clients=Clients(config.limits.clients),
         issuers=make_issuers(config, plan.runtime),
@@ -196,7 +199,7 @@ async def _make_pair(
 
 
 def make_visibility(
-    runtime: Runtime, namespace: Broker, seen: Broker, leases: Leases, inner: Broker
+    runtime: Runtime, namespace: Broker, seen: Broker, leases: Leasing, inner: Broker
 ) -> LocalVisibility | LeasedVisibility:
     """
     The `Visibility` for that namespace; `seen` is the broker that clients see, and `inner` that

@@ -18,8 +18,9 @@ from gateway.app.runtime import Runtime
 from gateway.capabilities import Visibility
 from gateway.config.options import Config
 from gateway.extensions.listing import parts
-from gateway.frontends.elsewhere import Elsewhere
+from gateway.frontends.lease_table import NewToken
 from gateway.frontends.leases import Leases
+from gateway.frontends.leasing import Leasing
 from gateway.frontends.storage_queue.messages import Marks
 from gateway.net.listeners import ConnectionHandler, Listener
 from gateway.pairing.additions import PairPeers
@@ -36,9 +37,10 @@ Dial = Callable[[int], Awaitable[trio.abc.Stream]]
 class HeldParts:
     """The parts of a process that other processes may ask."""
 
-    leases: Leases
+    own: Leases
+    leases: Leasing  # with those that other processes hold
     visibility: Visibility  # of this process alone
-    pair: Pair | None
+    pair: Pair | None = None
 
 
 class PeerPort(Service, Protocol):
@@ -67,17 +69,21 @@ class PortPlan:
 class Others:
     """The other processes, as one of them knows them. These defaults know none."""
 
-    def elsewhere(self) -> Elsewhere | None:
-        """Where deliveries are settled that others hold; None: others hold none."""
+    def new_token(self) -> NewToken | None:
+        """The way to make lock tokens; None: deliveries have those of the namespace."""
         return None
+
+    def leases(self, own: Leases) -> Leasing:
+        """The leases with those that the others hold, as clients see them."""
+        return own
 
     def peers(self) -> PairPeers:
         """The other gateways with the same pair."""
         return PairPeers()
 
-    def shown(self, visibility: Visibility) -> Visibility:
+    def visibility(self, own: Visibility) -> Visibility:
         """The `Visibility` with the messages that the others hold, as clients see it."""
-        return visibility
+        return own
 
     def marks(self, of_accounts: Marks) -> Marks:
         """Signs the receipts of clients, which `of_accounts` does for a single process."""

@@ -25,6 +25,7 @@ from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.issuers import Issuers
 from gateway.frontends.leases import Leases
+from gateway.frontends.leasing import Leasing
 from gateway.frontends.refusals import Refusals
 from gateway.net.clients import Clients
 from gateway.pairing.control import Control
@@ -110,9 +111,10 @@ class Parts(ProcessParts):
 
     announcements: Announcements
     broker: Broker  # as clients see it
-    leases: Leases
+    leases: Leasing
+    own_leases: Leases  # without those that other processes hold
     visibility: Visibility  # of the primary, if there is a pair
-    held: Visibility  # as `visibility`, without the messages that other gateways hold
+    held: Visibility  # as `visibility`, without the messages that other processes hold
     refusals: Refusals
     clients: Clients
     issuers: Issuers
@@ -134,7 +136,9 @@ class Parts(ProcessParts):
     @property
     def held_parts(self) -> HeldParts:
         """The parts that other processes may ask."""
-        return HeldParts(leases=self.leases, visibility=self.held, pair=self.pair)
+        return HeldParts(
+            own=self.own_leases, leases=self.leases, visibility=self.held, pair=self.pair
+        )
 
 
 def make_issuers(config: Config, runtime: Runtime) -> Issuers:

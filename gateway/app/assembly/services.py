@@ -78,7 +78,7 @@ _OWN: Final[Sequence[ServiceRow]] = (
     ServiceRow("pair", GATEWAY, ready(lambda parts: [parts.pair])),
     ServiceRow("other processes", GATEWAY, ready(lambda parts: parts.others.services())),
     ServiceRow("operators' orders", LEADING, ready(lambda parts: [parts.control])),
-    ServiceRow("leases", GATEWAY, ready(lambda parts: [parts.leases])),
+    ServiceRow("leases", GATEWAY, ready(lambda parts: [parts.own_leases])),
     ServiceRow("visibility", LEADING, ready(lambda parts: [_leased(parts)])),
     ServiceRow("syphons", LEADING | {Role.SYPHON}, _syphons),
     ServiceRow("heartbeats", LEADING | {Role.SYPHON}, _heartbeats),

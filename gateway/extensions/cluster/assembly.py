@@ -17,10 +17,12 @@ from gateway.capabilities import Visibility
 from gateway.config.places import moved
 from gateway.extensions.cluster.cluster import Cluster, ClusterPort
 from gateway.extensions.cluster.configuration import CLUSTER
+from gateway.extensions.cluster.leases import ClusterLeases
 from gateway.extensions.cluster.options import ALONE, SHORTEST_SECRET, ClusterOptions
-from gateway.extensions.cluster.peers import Peers
 from gateway.extensions.cluster.processes import Processes
 from gateway.extensions.cluster.server import HANDSHAKE_SECONDS
+from gateway.frontends.lease_table import NewToken
+from gateway.frontends.leases import Leases
 from gateway.frontends.storage_queue.messages import Marks
 from gateway.net.listeners import (
     CannotListen,
@@ -42,8 +44,11 @@ class ClusterOthers(Others):
     cluster: Cluster
     _runtime: Runtime
 
-    def elsewhere(self) -> Peers:
-        return self.cluster.peers
+    def new_token(self) -> NewToken:
+        return self.cluster.tokens.new_token
+
+    def leases(self, own: Leases) -> ClusterLeases:
+        return ClusterLeases(own, self.cluster.peers)
 
     def peers(self) -> PairPeers:
         cluster = self.cluster
@@ -53,8 +58,8 @@ class ClusterOthers(Others):
             tell=cluster.advice.tell, takes_advice=cluster.takes_advice, orderers=cluster.peers
         )
 
-    def shown(self, visibility: Visibility) -> Visibility:
-        return self.cluster.shown(visibility)
+    def visibility(self, own: Visibility) -> Visibility:
+        return self.cluster.shown(own)
 
     def marks(self, of_accounts: Marks) -> Marks:
         """
@@ -75,10 +80,9 @@ class ClusterOthers(Others):
         bind = moved(options.bind or options.address, plan.offset)
         listener = await self._listener(bind, plan)
         plan.stack.push_async_callback(listener.aclose)
-        server = self.cluster.server(held.leases, held.visibility)
+        server = self.cluster.server(held)
         if (pair := held.pair) is not None:
-            advise, orders = pair.states.advise, pair.in_order
-            server = self.cluster.server(held.leases, held.visibility, advise, orders)
+            server = self.cluster.server(held, pair.states.advise, pair.in_order)
         return [ClusterPort(bind, listener, server, plan.on_open)]
 
     async def _listener(self, bind: str, plan: PortPlan) -> Listener:
@@ -103,7 +107,7 @@ class ClusterOthers(Others):
     def answering(self, held: HeldParts) -> ConnectionHandler | None:
         if self.cluster.processes is None:
             return None
-        return self.cluster.server_of_process(held.leases).serve_connection
+        return self.cluster.server_of_process(held).serve_connection
 
 
 def make_others(place: ProcessPlace) -> ClusterOthers | None:

@@ -7,7 +7,7 @@ from typing import Self
 import attrs
 import trio
 
-from gateway.app.assembly.others import PARENT
+from gateway.app.assembly.others import PARENT, HeldParts
 from gateway.capabilities import Visibility
 from gateway.extensions.cluster.advice import Advice
 from gateway.extensions.cluster.handshake import ServerHandshake
@@ -25,7 +25,6 @@ from gateway.extensions.cluster.server import (
 from gateway.extensions.cluster.tokens import HolderTokens, tag_of
 from gateway.extensions.cluster.visibility import ClusterVisibility
 from gateway.frontends.leased_visibility import LeasedVisibility
-from gateway.frontends.leases import Leases
 from gateway.net.listeners import Listener
 from gateway.ports import Observer
 
@@ -88,29 +87,25 @@ class Cluster:
         return ClusterVisibility(visibility, self.peers)
 
     def server(
-        self,
-        leases: Leases,
-        held: Visibility,
-        advise: Advise = ignore,
-        orders: SendsInOrder | None = None,
+        self, held: HeldParts, advise: Advise = ignore, orders: SendsInOrder | None = None
     ) -> ClusterServer:
         """
         The server for other gateways: settles deliveries that this gateway or its workers hold,
         takes advice, and sends in order.
         """
-        found: HeldHere = leases
+        found: HeldHere = held.own
         if self.processes is not None:
-            found = Forwarded(leases, self._is_of_this_gateway)
-        return self._server(self._members.own, found, held, advise, orders)
+            found = Forwarded(held, self._is_of_this_gateway)
+        return self._server(self._members.own, found, held.visibility, advise, orders)
 
-    def server_of_process(self, leases: Leases) -> ClusterServer:
+    def server_of_process(self, held: HeldParts) -> ClusterServer:
         """
         The server for the other processes of this gateway. The parent's server forwards to other
         gateways.
         """
         assert self.processes is not None, "the gateway has workers"
         own = self.processes.own
-        found = Forwarded(leases, lambda _: True) if own == PARENT else leases
+        found = Forwarded(held, lambda _: True) if own == PARENT else held.own
         return self._server(name_of(own), found)
 
     def _server(

@@ -42,7 +42,7 @@ async def dial_tcp(address: str) -> trio.abc.Stream:
 class Peers:
     """
     All peers; each is asked to settle the deliveries with its tag. Implements
-    `gateway.frontends.elsewhere.Elsewhere` and `gateway.pairing.additions.OrderPeers`.
+    `gateway.pairing.additions.OrderPeers`.
     """
 
     tokens: HolderTokens
@@ -54,10 +54,6 @@ class Peers:
     processes: Processes | None = None  # None: this gateway has one
     # `run` removes peers that have left.
     _peers: dict[str, Peer] = attrs.field(factory=dict, init=False)
-
-    def new_token(self) -> str:
-        """A lock token of this gateway."""
-        return self.tokens.new_token()
 
     @property
     def seals(self) -> bool:

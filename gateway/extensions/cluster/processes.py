@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import attrs
 
-from gateway.app.assembly.others import PARENT, Dial
+from gateway.app.assembly.others import PARENT, Dial, HeldParts
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Settlement
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.cluster.peer import Peer
 from gateway.extensions.cluster.tokens import Holder
-from gateway.frontends.leases import Leases
+from gateway.frontends.leasing import Leasing
 from gateway.ports import Observer
 
 
@@ -72,19 +72,16 @@ class Forwarded:
     process or gateway if `forwards` says so of its lock token.
     """
 
-    _leases: Leases
+    _held: HeldParts
     _forwards: Callable[[str], bool]
 
-    async def settle_here(
-        self, entity: EntityPath, lock_token: str, settlement: Settlement
-    ) -> None:
-        """As `Leases.settle`."""
-        leases = self._leases
-        settle = leases.settle if self._forwards(lock_token) else leases.settle_here
-        await settle(entity, lock_token, settlement)
+    async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
+        """As `Leasing.settle`."""
+        await self._holder(lock_token).settle(entity, lock_token, settlement)
 
-    async def renew_here(self, entity: EntityPath, lock_token: str) -> Delivery:
-        """As `Leases.renew`."""
-        leases = self._leases
-        renew = leases.renew if self._forwards(lock_token) else leases.renew_here
-        return await renew(entity, lock_token)
+    async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
+        """As `Leasing.renew`."""
+        return await self._holder(lock_token).renew(entity, lock_token)
+
+    def _holder(self, lock_token: str) -> Leasing:
+        return self._held.leases if self._forwards(lock_token) else self._held.own

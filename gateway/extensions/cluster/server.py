@@ -47,13 +47,11 @@ def ignore(entity: EntityPath, age: float, reason: str) -> None:
 
 
 class HeldHere(Protocol):
-    """The deliveries of this gateway alone, as in `gateway.frontends.leases.Leases`."""
+    """The deliveries of this gateway alone, as in `gateway.frontends.leasing.Leasing`."""
 
-    async def settle_here(
-        self, entity: EntityPath, lock_token: str, settlement: Settlement
-    ) -> None: ...
+    async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None: ...
 
-    async def renew_here(self, entity: EntityPath, lock_token: str) -> Delivery: ...
+    async def renew(self, entity: EntityPath, lock_token: str) -> Delivery: ...
 
 
 class SendsInOrder(Protocol):
@@ -155,10 +153,10 @@ class ClusterServer:
                 self._note(request)
                 return HeldAnswer()
             case SettleHeld(entity, lock_token, settlement):
-                await self._leases.settle_here(entity, lock_token, settlement)
+                await self._leases.settle(entity, lock_token, settlement)
                 return HeldAnswer()
             case RenewHeld(entity, lock_token):
-                renewed = await self._leases.renew_here(entity, lock_token)
+                renewed = await self._leases.renew(entity, lock_token)
                 return HeldAnswer(renewed.locked_until)
         visibility = self._visibility
         if visibility is None:

@@ -83,7 +83,7 @@ def store_doors(
         guard = WebGuard(is_open=lambda: False)
         makings = Makings(
             config=config,
-            parts=attrs.evolve(parts, broker=broker, leases=leases),
+            parts=attrs.evolve(parts, broker=broker, leases=leases, own_leases=leases),
             runtime=runtime,
             authorizer=authorizer,
             accounts=Accounts((), wall_clock=runtime.now, loopback=True),

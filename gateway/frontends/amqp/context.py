@@ -17,7 +17,7 @@ from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import Pending
 from gateway.frontends.amqp.tokens import ConnectionTokens
 from gateway.frontends.amqp.transactions import Transactions
-from gateway.frontends.leases import Leases
+from gateway.frontends.leasing import Leasing
 from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.conditions import condition_of, description_of
@@ -69,7 +69,7 @@ class Context:
     """The connection of a client, and the parts of the gateway that its links need."""
 
     broker: Broker
-    leases: Leases
+    leases: Leasing
     wall_clock: WallClock
     new_id: Callable[[], UUID]
     options: AmqpOptions

@@ -22,7 +22,7 @@ from gateway.frontends.amqp.tokens import ConnectionTokens
 from gateway.frontends.amqp.watch import ConnectionWatch, FrontendDrain
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import EVERYTHING
-from gateway.frontends.leases import Leases
+from gateway.frontends.leasing import Leasing
 from gateway.net.amqp.connection import AmqpConnection, AmqpConnectionOptions
 from gateway.net.visits import current_visit, record_authorized
 from gateway.ports import Broker, WallClock
@@ -54,7 +54,7 @@ class AmqpFrontend:
     """
 
     broker: Broker
-    leases: Leases
+    leases: Leasing
     authorizer: Authorizer
     wall_clock: WallClock
     new_id: Callable[[], UUID] = uuid4  # globally unique, because duplicate detection relies on it

@@ -17,16 +17,16 @@ from gateway.capabilities.settling import settle_all
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, Outcome
 from gateway.domain.message import Complete, Delivery, Settlement
-from gateway.frontends.leases import Leases
+from gateway.frontends.leasing import Leasing
 from gateway.offering import Wrapper
 from gateway.ports import Receiver
 
 
 @attrs.frozen(eq=False)
 class LeasedReceiver:
-    """`ports.Receiver` of one queue, over `Leases`."""
+    """`ports.Receiver` of one queue, over `Leasing`."""
 
-    _leases: Leases
+    _leases: Leasing
     _entity: EntityPath
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
@@ -45,7 +45,7 @@ class LeasedReceiver:
         return renewed.locked_until
 
     def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
-        """As `Leases.enlist`."""
+        """As `Leasing.enlist`."""
         return self._leases.enlist(self._entity, _token(delivery), settlement)
 
     def forget(self, delivery: Delivery) -> None:
@@ -82,7 +82,7 @@ class Leased(AbstractAsyncContextManager[LeasedReceiver]):
     stay.
     """
 
-    _leases: Leases
+    _leases: Leasing
     _entity: EntityPath
 
     async def __aenter__(self) -> LeasedReceiver:

@@ -41,7 +41,7 @@ from gateway.domain.message import (
 )
 from gateway.domain.topics.property_values import check_sent
 from gateway.frontends.auth import Authorizer
-from gateway.frontends.leases import Leases
+from gateway.frontends.leasing import Leasing
 from gateway.frontends.servicebus.management import manage
 from gateway.frontends.servicebus.options import RestOptions
 from gateway.net.http.server import RETRY_AFTER
@@ -98,7 +98,7 @@ class ServiceBusRestFrontend:
     """
 
     broker: Broker
-    leases: Leases
+    leases: Leasing
     authorizer: Authorizer
     wall_clock: WallClock
     # In a worker: answers all requests except sends, as locks are in one process.
@@ -305,7 +305,7 @@ class ServiceBusRestFrontend:
         deliveries: Sequence[Delivery] = ()
         deletes = operation.mode is ReceiveMode.RECEIVE_AND_DELETE
         wait = max(operation.timeout, self.options.shortest_wait)
-        take = self.leases.receive if operation.timeout else self.leases.look
+        take = self.leases.receive if operation.timeout else self.leases.receive_now
         with trio.move_on_after(min(wait, self.options.longest_wait)):
             deliveries = await take(operation.entity, operation.most, any_token=not deletes)
         if deletes:

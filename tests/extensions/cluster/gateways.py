@@ -9,7 +9,7 @@ import attrs
 import trio
 from trio.testing import memory_stream_pair
 
-from gateway.app.assembly.others import PARENT
+from gateway.app.assembly.others import PARENT, HeldParts
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Event
@@ -17,6 +17,7 @@ from gateway.domain.message import Delivery, Message, Settlement
 from gateway.domain.storage_queue.poison import Terms
 from gateway.domain.storage_queue.pop_receipt import TakenMessage
 from gateway.extensions.cluster.cluster import Cluster
+from gateway.extensions.cluster.leases import ClusterLeases
 from gateway.extensions.cluster.members import Members
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.cluster.peers import Peers
@@ -40,7 +41,8 @@ class Node:
 
     network: "Network"
     cluster: Cluster
-    leases: Leases
+    own: Leases
+    leases: ClusterLeases
     held: LeasedVisibility
     hindered: "Hindered"
     events: list[Event]
@@ -56,9 +58,10 @@ class Node:
         return self.cluster.shown(self.held)
 
     def server(self, is_inside: bool) -> ClusterServer:
+        held = HeldParts(own=self.own, leases=self.leases, visibility=self.held)
         if is_inside:
-            return self.cluster.server_of_process(self.leases)
-        return self.cluster.server(self.leases, self.held, self.advise, self.orders)
+            return self.cluster.server_of_process(held)
+        return self.cluster.server(held, self.advise, self.orders)
 
     async def received(self, entity: EntityPath = ORDERS) -> Delivery:
         """The next message, locked here."""
@@ -160,19 +163,20 @@ class Network:
         )
         rng = random.Random(f"{address} {len(self.nodes)} {trio.current_time()}")
         members = Members(configured, self.look_up)
-        own = PARENT if processes is None else processes.own
-        process = None if processes is None else own
+        number = PARENT if processes is None else processes.own
+        process = None if processes is None else number
         tokens = HolderTokens(tag_of(members.own), configured.secrets, rng, process)
         peers = Peers(tokens, members, configured, rng, observer, self.dial, processes)
         cluster = Cluster(configured, peers, members, rng, observer, processes)
         hindered = Hindered(self.broker)
         adapter = self.adapters.get(address, hindered)
-        leases = Leases(adapter, wall_clock, elsewhere=peers)
+        own = Leases(adapter, wall_clock, new_token=tokens.new_token)
+        leases = ClusterLeases(own, peers)
         held = LeasedVisibility(adapter, leases, wall_clock)
-        for service in (leases, held, cluster):
+        for service in (own, held, cluster):
             await self.nursery.start(service.run)
-        node = Node(self, cluster, leases, held, hindered, events)
-        self.nodes[address if own == PARENT else f"{address} worker {own}"] = node
+        node = Node(self, cluster, own, leases, held, hindered, events)
+        self.nodes[address if number == PARENT else f"{address} worker {number}"] = node
         return node
 
     async def start_workers(self, address: str, number: int = 2, **options: object) -> list[Node]:

@@ -1,10 +1,8 @@
 """A delivery that one gateway holds is settled at another one."""
 
 import random
-from collections.abc import Iterator
 from datetime import timedelta
 
-import attrs
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -22,7 +20,6 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Complete, DeadLetter
 from gateway.extensions.cluster.events import PeerFound, PeerLost, PeerRefused
 from gateway.extensions.cluster.peer import AFTER_TAKE_OVER, IDLE_SECONDS
-from gateway.extensions.cluster.peers import Peers
 from gateway.extensions.cluster.tokens import HolderTokens, tag_of
 from gateway.frontends.leases import Leases
 from tests.extensions.cluster.gateways import (
@@ -71,28 +68,13 @@ async def test_no_two_leases_have_the_same_token(
     network: Network, autojump_clock: MockClock
 ) -> None:
     """Else the client of the first one would settle the second one's message."""
-    one, _ = await pair_of(network)
     twice = iter(["a", "a", "a", "b"])
-    leases = Leases(network.broker, wall_clock, elsewhere=Repeats(one.cluster.peers, twice))
+    leases = Leases(network.broker, wall_clock, new_token=twice.__next__)
     await network.nursery.start(leases.run)
 
     first, second = await leases.receive(ORDERS, 2)
 
     assert (first.lock_token, second.lock_token) == ("a", "b")
-
-
-@attrs.frozen
-class Repeats:
-    """The other gateways, with these tokens next."""
-
-    inner: Peers
-    tokens: Iterator[str]
-
-    def new_token(self) -> str:
-        return next(self.tokens)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.inner, name)
 
 
 async def test_so_is_one_that_is_dead_lettered_with_its_reason(
@@ -506,6 +488,6 @@ async def test_a_peer_may_settle_only_what_is_held_here(
     delivery = await three.received()
 
     with pytest.raises(BrokerError):
-        await one.leases.settle_here(ORDERS, delivery.lock_token, Complete())
+        await one.own.settle(ORDERS, delivery.lock_token, Complete())
     assert three.connections == []
     await two.leases.settle(ORDERS, delivery.lock_token, Complete())

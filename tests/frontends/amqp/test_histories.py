@@ -17,7 +17,8 @@ from gateway.domain.errors import Busy
 from gateway.domain.message import Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
-from gateway.frontends.leases import LeaseOptions, Leases
+from gateway.frontends.leases import Leases
+from gateway.frontends.shared_receivers import LeaseOptions
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery

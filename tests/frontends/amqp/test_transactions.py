@@ -14,7 +14,8 @@ from trio.testing import MockClock
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.message import Defer, Described, Kind, Message, Typed, ValueBody
-from gateway.frontends.leases import LeaseOptions, Leases
+from gateway.frontends.leases import Leases
+from gateway.frontends.shared_receivers import LeaseOptions
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.events import ACCEPTED, TransactionalState, TransferReceived
 from gateway.wire.amqp.exchange import Reply, build_request, parse_reply
