@@ -25,7 +25,8 @@ from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.message import Message
 from gateway.extensions.announcements.interceptor import Announcing
 from gateway.extensions.drill.cut import Cut
-from gateway.interception import InterceptedBroker, Interceptor
+from gateway.interception import Interceptor
+from gateway.interception.broker import InterceptedBroker
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.abilities import (

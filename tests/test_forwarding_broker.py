@@ -54,7 +54,7 @@ from gateway.extensions.sharding.receiver import ShardedReceiver
 from gateway.extensions.sharding.sessions import ShardedSession
 from gateway.forwarding_broker import ForwardingBroker, SendWrapper
 from gateway.frontends.amqp.receivers import OpenedReceiver
-from gateway.interception import InterceptedBroker, InterceptedReceiver, InterceptedSession
+from gateway.interception.broker import InterceptedBroker, InterceptedReceiver, InterceptedSession
 from gateway.offering import Wrapper, capabilities_of, offered, required
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.gathering import GatheringBroker

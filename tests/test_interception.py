@@ -14,7 +14,8 @@ from gateway.capabilities import SendsMany, Sessions, SettlesMany, address_of
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Busy, EntityNotFound, LockLost, Unavailable
 from gateway.domain.message import Complete, Message, ReceiveMode
-from gateway.interception import Call, CallKind, InterceptedBroker, Interceptor
+from gateway.interception import Call, CallKind, Interceptor
+from gateway.interception.broker import InterceptedBroker
 from gateway.offering import required
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker

@@ -17,7 +17,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
 from gateway.extensions.announcements.interceptor import Announcing
-from gateway.interception import InterceptedBroker
+from gateway.interception.broker import InterceptedBroker
 from gateway.ports import Broker, WallClock
 from gateway.store.embedded.broker import EmbeddedBroker
 from gateway.store.local.memory import MemoryBroker

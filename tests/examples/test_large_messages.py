@@ -6,7 +6,7 @@ from pairgate_beanstalkd.large_messages import LargeMessageInterceptor, LargeMes
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
-from gateway.interception import InterceptedBroker
+from gateway.interception.broker import InterceptedBroker
 from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.crowds import Repeats
 from gateway.wire.amqp.message import encoded_size

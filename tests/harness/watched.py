@@ -1,6 +1,6 @@
 """A namespace whose operations are recorded, as the gateway does it."""
 
-from gateway.interception import InterceptedBroker
+from gateway.interception.broker import InterceptedBroker
 from gateway.ports import Broker
 from gateway.telemetry.abilities import AbilityInterceptor, AbilityWatch, ReceiveInterceptor
 

@@ -15,7 +15,8 @@ from gateway.app.assembly.parts import Feature
 from gateway.app.runtime import Runtime
 from gateway.config.options import Config, Namespace
 from gateway.extensions.listing import parts
-from gateway.interception import InterceptedBroker, Interceptor
+from gateway.interception import Interceptor
+from gateway.interception.broker import InterceptedBroker
 from gateway.ports import Broker
 from gateway.store.local.broker import LocalBroker
 from gateway.telemetry.abilities import AbilityInterceptor, ReceiveInterceptor, SendInterceptor

@@ -12,7 +12,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.message import Complete, DataBody, Message
 from gateway.extensions.announcements.interceptor import Announcing
-from gateway.interception import InterceptedBroker
+from gateway.interception.broker import InterceptedBroker
 from gateway.offering import offered, required
 from gateway.ports import Broker
 from gateway.store.local.hooks import LocalHooks

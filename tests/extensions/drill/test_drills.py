@@ -23,7 +23,7 @@ from gateway.extensions.drill.cut import Cut
 from gateway.extensions.drill.drills import Drills
 from gateway.extensions.drill.events import DrillBegan, DrillEnded
 from gateway.extensions.drill.order import DrillAnswer, DrillFault, DrillOrder
-from gateway.interception import InterceptedBroker
+from gateway.interception.broker import InterceptedBroker
 from gateway.pairing.pair import Pair
 from tests.pairing.harness import (
     BILLS,

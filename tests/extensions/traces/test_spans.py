@@ -20,7 +20,7 @@ from gateway.domain.errors import EntityNotFound
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, Settlement
 from gateway.extensions.traces.export import TraceExport
 from gateway.extensions.traces.spans import SpanInterceptor, SpanMaker, creation_context
-from gateway.interception import InterceptedBroker
+from gateway.interception.broker import InterceptedBroker
 from gateway.offering import required
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker

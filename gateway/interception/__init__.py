@@ -1,0 +1,12 @@
+"""Interceptors, and the namespace that calls them around each of its operations."""
+
+from gateway.interception.interceptor import (
+    RECEIVES,
+    Call,
+    CallKind,
+    Interceptor,
+    InterceptorChain,
+    WaitInterceptor,
+)
+
+__all__ = ["RECEIVES", "Call", "CallKind", "Interceptor", "InterceptorChain", "WaitInterceptor"]
