@@ -35,10 +35,9 @@ SHARED_TEXT: Final = """
     Exchange 2
     Failed 2
     Held 2
-    InFlight 3
+    InFlight 2
     Incoming 2
     Kind 2
-    Lane 2
     Link 2
     ListQueues 2
     ListRules 2
@@ -53,7 +52,6 @@ SHARED_TEXT: Final = """
     Role 2
     Rules 2
     Sample 2
-    Sending 2
     SendsInOrder 2
     Sessions 2
     Silence 2
