@@ -52,7 +52,6 @@ SHARED_TEXT: Final = """
     Role 2
     Rules 2
     Sample 2
-    SendsInOrder 2
     Sessions 2
     Silence 2
     State 2

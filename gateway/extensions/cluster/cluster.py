@@ -19,13 +19,13 @@ from gateway.extensions.cluster.server import (
     Advise,
     ClusterServer,
     HeldHere,
-    SendsInOrder,
     ignore,
 )
 from gateway.extensions.cluster.tokens import HolderTokens, tag_of
 from gateway.extensions.cluster.visibility import ClusterVisibility
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.net.listeners import Listener
+from gateway.pairing.additions import SendsInOrder
 from gateway.ports import Observer
 
 

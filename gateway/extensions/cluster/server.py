@@ -1,6 +1,6 @@
 """Answers the peers: settles the deliveries that this gateway holds, and sends as the orderer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import attrs
@@ -10,7 +10,7 @@ from gateway.capabilities import Visibility
 from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest, NotOrderer, NotSupported
-from gateway.domain.message import AcceptedBy, Delivery, Message, Settlement
+from gateway.domain.message import Delivery, Settlement
 from gateway.extensions.cluster.channel import Channel, accept
 from gateway.extensions.cluster.events import PeerRefused
 from gateway.extensions.cluster.handshake import ChannelError, ServerHandshake
@@ -31,6 +31,7 @@ from gateway.extensions.cluster.requests import (
     parse_request,
 )
 from gateway.net.visits import current_visit, record_authorized
+from gateway.pairing.additions import SendsInOrder
 from gateway.ports import Observer
 
 HANDSHAKE_SECONDS: Final = 5.0  # for one message each way; a scanner gets no more
@@ -52,16 +53,6 @@ class HeldHere(Protocol):
     async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None: ...
 
     async def renew(self, entity: EntityPath, lock_token: str) -> Delivery: ...
-
-
-class SendsInOrder(Protocol):
-    """The ordered entities of this gateway's pair."""
-
-    async def send_forwarded(
-        self, entity: EntityPath, queue: EntityPath, messages: Sequence[Message], seconds: float
-    ) -> AcceptedBy: ...
-
-    def record_orderer(self, queue: EntityPath, address: str) -> None: ...
 
 
 @attrs.frozen(eq=False)

@@ -22,10 +22,11 @@ from gateway.extensions.cluster.members import Members
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.cluster.peers import Peers
 from gateway.extensions.cluster.processes import Processes
-from gateway.extensions.cluster.server import Advise, ClusterServer, SendsInOrder, ignore
+from gateway.extensions.cluster.server import Advise, ClusterServer, ignore
 from gateway.extensions.cluster.tokens import HolderTokens, tag_of
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
+from gateway.pairing.additions import SendsInOrder
 from gateway.ports import Broker, Receiver
 from gateway.store.local.memory import MemoryBroker
 from tests.frontends.rest_client import wall_clock
