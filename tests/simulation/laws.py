@@ -128,8 +128,14 @@ class Laws:
 
     def note_return(self) -> None:
         """The gateway has learned, be it by a receiver, that the primary can be reached again."""
+        if self.scenario.killed & {"gateway", "pause"}:
+            return  # it forgets, and judges others' time by its own
         now = trio.current_time()
-        due = max(now, self._returned + BETWEEN_RETURNS) + ASKED
+        # The pair may heed this return only some time after the last one that it heeded.
+        is_first = now > self._returned + 2.0 * BETWEEN_RETURNS
+        # Probes that have begun before hang until their time limit.
+        hung = self.scenario.pair.attempt_timeout
+        due = now + ASKED + hung + (0.0 if is_first else BETWEEN_RETURNS)
         self._returned = now
         troubled = (key for key, one in self._streaks.items() if one.state in TROUBLED)
         self._unasked = {key: max(due, self._unasked.get(key, due)) for key in troubled}
