@@ -17,7 +17,7 @@ from gateway.fair_budget import FairBudget
 from gateway.frontends.shared_receivers import Lease, LeaseOptions, SharedReceiver, check_room
 from gateway.ports import WallClock
 
-_UUID: Final = 36  # characters
+_UUID: Final = 36  # characters: as written by RFC 9562
 _SWEEP: Final = 1.0  # seconds between two looks at all leases, which take milliseconds
 
 NewToken = Callable[[], str]
