@@ -30,14 +30,16 @@ from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Event
 from gateway.domain.failover import State
+from gateway.domain.health.process_records import ProcessRecord, SyphonRecord
 from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.additions import PairDependencies
 from gateway.pairing.options import PairOptions, SyphonOptions
 from gateway.pairing.pair import Pair, PairParts
 from gateway.pairing.provision import Backlog
+from gateway.pairing.records.reader import no_keys
+from gateway.pairing.records.writer import RecordWriter
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.destination import Destination
-from gateway.pairing.syphon.heartbeats import Heartbeats
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.wire.amqp.message import encode_sorted
 from gateway.wire.pairgate.encryption import MessageEncryption
@@ -272,22 +274,33 @@ class Model:
             observer=self,
             destination=Destination(primary=primary, observer=self, rng=rng),
         )
-        heartbeats = Heartbeats(
+
+        async def describe() -> ProcessRecord:
+            await trio.lowlevel.checkpoint()
+            return ProcessRecord(
+                process=f"syphon-{number}",
+                host="fleet",
+                kind="syphon",
+                pid=number,
+                started=now(),
+                at=now(),
+                interval=30.0,
+                syphon=SyphonRecord(),
+            )
+
+        records = RecordWriter(
             secondary=secondary,
             label=LABEL,
+            keys=no_keys,
+            describe=describe,
             interval=30.0,
-            host="fleet",
-            process="syphon",
-            pid=number,
-            clock=now,
+            rng=rng,
             new_id=self._new_id,
             observer=self,
-            moved=lambda: 0,
-            paused=lambda: False,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(syphon.run)
-            await nursery.start(heartbeats.run)
+            await nursery.start(records.run)
 
     @property
     def _backlog(self) -> Backlog:

@@ -20,7 +20,7 @@ from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.identity import FINGERPRINT, RABBITMQ, Identity
 from gateway.offering import offered
-from gateway.pairing.ownership import Owner, owners_of, record_owner
+from gateway.pairing.records.ownership import Owner, owners_of, record_owner
 from gateway.pairing.state_file import StateFileError, parse
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker

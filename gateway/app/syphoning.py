@@ -12,6 +12,7 @@ from gateway.app.assembly.interceptors import Interception
 from gateway.app.assembly.opening import Opening, open_namespaces
 from gateway.app.assembly.pairs import make_envelope, renew_envelopes
 from gateway.app.assembly.parts import ProcessParts, ProcessPlan
+from gateway.app.assembly.records import make_records
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.services import services_of
 from gateway.app.assembly.wrapper_rows import Wrapping
@@ -72,20 +73,34 @@ async def syphon(
             loaded.config, pairing, parts.namespaces[target], runtime, adopted=adopted, name=to
         )
         label = label or pairing.options.label
+        envelope = make_envelope(pairing, label, runtime, makes_key=runtime.makes_stores)
+        secondary = parts.opened.by_name[pairing.secondary]
+        records = make_records(pairing, envelope, secondary, runtime, Role.SYPHON)
         is_own = label == pairing.options.label
         service = Syphon(
             primary=primary,
             source=parts.namespaces[pairing.secondary],
             label=label,
             options=pairing.syphon,
-            envelope=make_envelope(pairing, label, runtime, makes_key=runtime.makes_stores),
+            envelope=envelope,
             clock=runtime.now,
             rng=runtime.rng("syphon"),
             observer=CountingMoves(runtime.observer, runtime.now),
             named=backlog_paths(pairing.options) if is_own else None,
             destination=destination,
         )
-        parts, ending = attrs.evolve(parts, syphons=[service]), SyphonShutdown(runtime)
+        # Orders are about the primary: a syphon to elsewhere follows none.
+        follows = records is not None and target == pairing.primary
+        control = Control(
+            clock=runtime.now,
+            observer=runtime.observer,
+            pauses=service.pauses,
+            syphons=[service],
+            book=records.book if records is not None and follows else None,
+            reader=None if records is None else records.reader,
+        )
+        parts = attrs.evolve(parts, syphons=[service], control=control, records=records)
+        ending = SyphonShutdown(runtime)
         admin = _make_admin(parts, ending, service, reloader)
         await admin.open(stack)
         collect_seldom()
@@ -186,9 +201,6 @@ def _make_admin(
         sections=readings(),
         syphon=LoneSyphon(syphon=syphon, depth=depth, namespaces=parts.namespaces),
     )
-    control = Control(
-        clock=runtime.now, observer=runtime.observer, pauses=syphon.pauses, syphons=[syphon]
-    )
 
     def apply(fresh: Loaded) -> None:
         renew_envelopes(fresh.config, runtime)
@@ -202,7 +214,8 @@ def _make_admin(
         reloader=reloader,
     )
     steering.on_reload(apply)
-    return ProcessAdmin(process=SYPHON, board=board, control=control, steering=steering)
+    assert parts.control is not None, "made before"
+    return ProcessAdmin(process=SYPHON, board=board, control=parts.control, steering=steering)
 
 
 async def _run(

@@ -216,4 +216,5 @@ def lines(address: str, answer: ControlAnswer) -> list[str]:
     found += [f"paused: {each.text}" for each in after.pauses]
     if after.rate is not None:
         found.append(f"rate limit: {after.rate:g} messages a second")
+    found += [f"not reached: {each}; give it the order itself" for each in after.not_reached]
     return found

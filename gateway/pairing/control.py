@@ -3,7 +3,7 @@ Control of a process by its operators: fail over and back, probe, pause and resu
 its rate. HTTP and the command line share this implementation.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -24,12 +24,16 @@ from gateway.domain.operators.control import (
     Operator,
     Order,
     Override,
+    Overrides,
     matches,
 )
+from gateway.domain.operators.given_orders import GivenOrder
 from gateway.domain.operators.probe import ACTION as PROBE
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.prober import AT_ONCE, Prober
+from gateway.pairing.records.order_book import OrderBook
+from gateway.pairing.records.reader import RecordReader
 from gateway.pairing.state_table import PROBED
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.pauses import Pauses
@@ -46,7 +50,8 @@ class Control:
     before the call returns: later sends go where the order says. Sends in progress end as they
     began.
 
-    Pins and pauses survive a restart where the pair has a state file; the rate limit doesn't.
+    Orders survive a restart where the pair has a state file. With a `book`, they hold for all
+    processes of the pair that read its records.
     """
 
     clock: WallClock
@@ -56,7 +61,16 @@ class Control:
     states: EntityStates | None = None  # of a gateway with a pair
     entity_cache: EntityCache | None = None
     prober: Prober | None = None  # of a gateway with a pair
+    # With the orders of the pair's other processes; None: this process tells and hears of none.
+    book: OrderBook | None = None
+    reader: RecordReader | None = None  # of their records
+    # What the record of this process must tell at once: orders, and that others' are followed.
+    told: Changes = attrs.field(factory=Changes, init=False)
     _orders: Changes = attrs.field(factory=Changes, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.book is not None:
+            self.book.given.pass_on(self.told)
 
     def execute(self, order: Order, operator: Operator) -> ControlAnswer:
         """
@@ -87,6 +101,9 @@ class Control:
         else:
             changed = self._steer_syphons(order, overrides)
             self._report(order, operator, changed=changed)
+        gives = order.action in {Action.FAILOVER, Action.PAUSE}
+        if self.book is not None and (changed or not gives):
+            self.book.give(order, operator.name)
         self._orders.notify()
         return ControlAnswer(
             action=order.action.value,
@@ -95,6 +112,42 @@ class Control:
             before=before,
             after=self.state(order.targets),
         )
+
+    def follow(self, orders: Iterable[GivenOrder]) -> None:
+        """Put the orders of other processes into force, together with those given here."""
+        if self.book is None or not self.book.learn(orders):
+            return
+        force = self.book.in_force()
+        self._pins.restore(force.pins)
+        self.pauses.overrides.restore(force.pauses)
+        if self.states is not None:
+            self.states.apply_pins((), "an operator's order at another process of the pair")
+        self._apply_rate()
+        self.pauses.apply()
+        self._orders.notify()
+        if self.syphons:
+            self.told.notify()
+
+    def forget_expired(self) -> None:
+        """Drop the other processes' orders from before a restart once they hold no more."""
+        until = None if self.book is None else self.book.others_until
+        if until is not None and until <= self.clock():
+            self.follow(())
+
+    def _apply_rate(self) -> None:
+        order = None if self.book is None else self.book.in_force().rate
+        if order is not None:
+            for syphon in self.syphons:
+                syphon.limit_rate(order.rate)
+
+    @property
+    def is_pair_wide(self) -> bool:
+        """True if orders given here are told to the pair's other processes."""
+        return self.book is not None and (self.reader is None or self.reader.exists)
+
+    @property
+    def _pins(self) -> Overrides:
+        return self.pauses.pins if self.states is None else self.states.pins
 
     async def probe(self, order: ProbeOrder, operator: Operator) -> ProbeAnswer:
         """
@@ -140,15 +193,17 @@ class Control:
         return ControlState(
             entities={each.name: self._state_of(each) for each in found[:MOST]},
             more_entities=max(0, len(found) - MOST),
-            pins=() if self.states is None else self.states.pins.all(),
+            pins=self._pins.all(),
             pauses=self.pauses.overrides.all(),
             rate=self.syphons[0].rate if self.syphons else None,
             has_pair=self.states is not None,
             has_syphon=bool(self.syphons),
+            not_reached=() if self.reader is None else self.reader.known.not_reached,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled, end the orders whose end has come, also orders from before a restart."""
+        self._apply_rate()
         self._end_orders()
         task_status.started()
         while True:
@@ -160,11 +215,13 @@ class Control:
         if order.until is not None and order.until <= self.clock():
             raise InvalidRequest(f"until: {order.until.isoformat()} is in the past")
         if order.action not in {Action.FAILOVER, Action.FAILBACK}:
-            if not self.syphons:
+            if not self.syphons and not self.is_pair_wide:
                 raise NotSupported("no syphon runs in this process")
             return
         if self.states is None:
-            raise NotSupported("this process has no pair, so no entity can fail over")
+            if not self.is_pair_wide:
+                raise NotSupported("this process has no pair, so no entity can fail over")
+            return
         for target in order.targets if order.action is Action.FAILOVER else ():
             if EVERYTHING not in target and not self.states.leaves_the_primary(EntityPath(target)):
                 raise InvalidRequest(f"{target} has divert = false: it never leaves the primary")
@@ -190,18 +247,18 @@ class Control:
 
     def _note_pins(self, order: Order, overrides: Sequence[Override]) -> bool:
         """Change the pins as ordered. False: nothing is to be done."""
-        assert self.states is not None, "checked before"
-        pins = self.states.pins
+        pins = self._pins
         if order.action is Action.FAILOVER:
             return pins.add(overrides)
         changed = pins.remove(order.targets)
         return changed or any(
-            self.states.state_of(each) is not State.PRIMARY
-            for each in self._concerned(order.targets)
+            self._state_of(each) != State.PRIMARY.value for each in self._concerned(order.targets)
         )
 
     def _apply_pins(self, order: Order, operator: Operator) -> None:
-        assert self.states is not None, "checked before"
+        if self.states is None:
+            self.pauses.apply()
+            return
         by = f"forced by an operator: {order.action.value} by {operator.name}"
         reason = f"{by}: {order.reason}" if order.reason else by
         concerned = list(self._concerned(order.targets))
@@ -242,6 +299,9 @@ class Control:
         if self.states is not None and (over := self.states.pins.pop_ended(now)):
             self._report_end(Action.FAILBACK, over)
             self.states.apply_pins((), "the end of an operator's order has come")
+        if over := self.pauses.pins.pop_ended(now):
+            self._report_end(Action.FAILBACK, over)
+            self.pauses.apply()
         if over := self.pauses.overrides.pop_ended(now):
             self._report_end(Action.RESUME, over)
             self.pauses.apply()
@@ -254,9 +314,7 @@ class Control:
 
     def _until_next_end(self) -> float:
         """Seconds until an order ends, or the wall clock must be read again."""
-        ends = [self.pauses.overrides.next_end]
-        if self.states is not None:
-            ends.append(self.states.pins.next_end)
+        ends = [self.pauses.overrides.next_end, self._pins.next_end]
         now: datetime = self.clock()
         left = [(end - now).total_seconds() for end in ends if end is not None]
         return max(0.0, min([LONGEST_SLEEP, *left]))

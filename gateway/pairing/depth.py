@@ -24,9 +24,9 @@ from gateway.domain.health.backlog_model import BacklogModel, DepthReading
 from gateway.domain.health.depth_history import DepthHistory, DepthSample, QueueDepth
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.offering import offered
+from gateway.pairing.records.reader import RecordReader
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.dead_letters import ExpiryRules, count_dead_letters
-from gateway.pairing.syphon.heartbeats import HeartbeatReader
 from gateway.ports import Broker, WallClock
 
 PAGE: Final = 100
@@ -91,7 +91,9 @@ class BacklogDepth:
     expiry_rules: ExpiryRules | None = None  # of the primary; None: each expired message counts
     history: DepthHistory = attrs.field(factory=DepthHistory)
     model: BacklogModel = attrs.field(factory=BacklogModel, on_setattr=attrs.setters.frozen)
-    _heartbeats: HeartbeatReader = attrs.field(init=False)
+    # Of the records of all processes; None: one of its own.
+    reader: RecordReader | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
+    _reader: RecordReader = attrs.field(init=False)
     _last: Reading = attrs.field(factory=Reading, init=False)
     _asked: float = attrs.field(default=-inf, init=False)  # trio.current_time()
     _counted_at: float = attrs.field(default=-inf, init=False)  # the same, of the last count
@@ -99,9 +101,10 @@ class BacklogDepth:
     _others_until: float = attrs.field(default=-inf, init=False)  # by Trio's clock
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
-    @_heartbeats.default
-    def _make_heartbeats(self) -> HeartbeatReader:
-        return HeartbeatReader(secondary=self.secondary, label=self.label, clock=self.clock)
+    @_reader.default
+    def _make_reader(self) -> RecordReader:
+        own = RecordReader(secondary=self.secondary, label=self.label, clock=self.clock)
+        return self.reader or own
 
     async def read(self, seconds: float, *, troubled: bool, dead_lettered: int = 0) -> Reading:
         """
@@ -221,7 +224,7 @@ class BacklogDepth:
                 )
                 for info in infos
             },
-            syphons=await self._heartbeats.look(),
+            syphons=(await self._reader.look()).syphons_seen,
         )
 
     def _counted(self, infos: Sequence[EntityInfo], began: datetime) -> Reading:

@@ -35,6 +35,8 @@ from gateway.pairing.options import Oversized, PairOptions
 from gateway.pairing.primary import PrimarySender
 from gateway.pairing.prober import Prober
 from gateway.pairing.provision import Backlog
+from gateway.pairing.records.order_book import OrderBook
+from gateway.pairing.records.reader import RecordReader
 from gateway.pairing.slow_watch import SlowWatch
 from gateway.pairing.state_file import StateFile
 from gateway.pairing.states import MOST_ANSWERS, EntityStates
@@ -70,6 +72,7 @@ class Pair:
     sampler: DepthSampler | None  # None: another process watches the backlog
     limit: BacklogLimit | None
     pauses: Pauses  # of the syphons in this process
+    book: OrderBook | None  # None: the process tells and hears of no orders
     state: StateFile | None
     additions: Sequence[Addition] = ()  # of extensions
 
@@ -130,6 +133,8 @@ class PairParts:
     setup: Callable[[], Awaitable[None]] = no_setup
     peers: PairPeers = attrs.field(factory=PairPeers)
     model: BacklogModel = attrs.field(factory=BacklogModel)
+    book: OrderBook | None = None
+    reader: RecordReader | None = None  # of the pair's processes
     destination: Destination = attrs.field()
 
     @destination.default
@@ -165,6 +170,7 @@ class PairParts:
             ordered=[queue for addition in additions for queue in addition.queues],
             model=self.model,
             expiry_rules=ExpiryRules(self.primary),
+            reader=self.reader,
         )
         return Pair(
             broker=broker,
@@ -187,6 +193,7 @@ class PairParts:
             sampler=DepthSampler(depth=depth, states=states, rng=dependencies.rng),
             limit=None if self.backlog.asked else self._limit(core.ways.admission),
             pauses=pauses,
+            book=self.book,
             state=self._state_file(states, entity_cache, pauses, additions),
             additions=additions,
         )
@@ -300,5 +307,6 @@ class PairParts:
             destination=self.destination,
             observer=self.dependencies.observer,
             pauses=pauses,
+            book=self.book,
             kept=[each.kept for each in additions if each.kept is not None],
         )

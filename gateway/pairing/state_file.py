@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +19,12 @@ from gateway.domain.errors import GatewayError
 from gateway.domain.events.gateway import StateNotSaved, StateSaved
 from gateway.domain.identity import Identity, parse_identity
 from gateway.domain.operators.control import Override
+from gateway.domain.operators.given_orders import GivenOrder
 from gateway.durable import make_private_folder, refuse_foreign_link, sync_folder
 from gateway.pairing.additions import Kept
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
+from gateway.pairing.records.order_book import OrderBook
 from gateway.pairing.state_table import DIVERTED
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.destination import Destination
@@ -55,6 +58,9 @@ class SavedState:
     primary: Identity | None = None  # as reported last
     pins: tuple[Override, ...] = ()
     pauses: tuple[Override, ...] = ()
+    orders: tuple[GivenOrder, ...] | None = None  # given here; None: by an earlier version
+    followed: tuple[GivenOrder, ...] = ()  # given at other processes of the pair
+    followed_until: datetime | None = None  # the date until which these hold
     # By key: what extensions know if the process ended in good order.
     kept: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
 
@@ -72,6 +78,7 @@ class StateFile:
     destination: Destination
     observer: Observer
     pauses: Pauses = attrs.field(factory=Pauses)
+    book: OrderBook | None = None
     kept: Sequence[Kept] = ()  # of extensions
     between_saves: float = BETWEEN_SAVES  # seconds
     retry: float = RETRY  # seconds from a failed save to the next
@@ -110,8 +117,21 @@ class StateFile:
         self.states.restore(saved.states)
         self.states.pins.restore(saved.pins)
         self.pauses.overrides.restore(saved.pauses)
+        if self.book is not None:
+            self._restore_orders(self.book, saved)
         for each in self.kept if not doubted else ():
             each.restore(saved.kept.get(each.key, ()))
+
+    def _restore_orders(self, book: OrderBook, saved: SavedState) -> None:
+        if saved.orders is None:
+            book.adopt_overrides(saved.pins, saved.pauses)
+            return
+        book.adopt(saved.orders)
+        if saved.followed_until is not None and saved.followed_until > book.clock():
+            book.learn(saved.followed, saved.followed_until)
+        force = book.in_force()
+        self.states.pins.restore(force.pins)
+        self.pauses.overrides.restore(force.pauses)
 
     def _parse(self, path: Path) -> SavedState:
         return parse(path.read_bytes(), [each.key for each in self.kept])
@@ -155,6 +175,7 @@ class StateFile:
             self.entity_cache.changes,
             self.destination.changes,
             self.pauses.changes,
+            *(() if self.book is None else (self.book.changes,)),
         )
 
     @property
@@ -203,6 +224,9 @@ class StateFile:
             primary=self.destination.identity,
             pins=self.states.pins.all(),
             pauses=self.pauses.overrides.all(),
+            orders=None if self.book is None else self.book.own,
+            followed=() if self.book is None else self.book.others,
+            followed_until=None if self.book is None else self.book.others_until,
             kept={each.key: each.names() if self._ends else () for each in self.kept},
         )
         versions = self._versions

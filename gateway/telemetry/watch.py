@@ -28,6 +28,7 @@ from gateway.domain.status.pair import RATE_SECONDS, StateChangeCount
 from gateway.domain.status.process import Alarm
 from gateway.ports import Observer, WallClock
 from gateway.telemetry.log import level_of, name_of, plain
+from gateway.telemetry.message_counts import MessageCounts
 from gateway.telemetry.recent_events import RecentEvents
 
 
@@ -100,6 +101,8 @@ class GatewayWatch:
     dead_lettered: Counter[str] = attrs.field(
         factory=Counter, init=False
     )  # by `label_of` their reason
+    diverted_messages: MessageCounts = attrs.field(factory=MessageCounts, init=False)
+    moved_messages: MessageCounts = attrs.field(factory=MessageCounts, init=False)
     connections: Connections = attrs.field(factory=Connections, init=False)
     # By the states before and after, and the cause.
     _state_changes: Counter[tuple[str, str, str]] = attrs.field(factory=Counter, init=False)
@@ -138,8 +141,9 @@ class GatewayWatch:
                 self.connections.begin(protocol)
             case ConnectionClosed(protocol=protocol):
                 self.connections.record_end(protocol)
-            case Syphoned(messages=messages):
+            case Syphoned(entity=entity, messages=messages):
                 self._record_move(messages)
+                self.moved_messages.record(entity, messages)
             case DeadLettered(reason=reason):
                 self.dead_lettered[label_of(reason)] += 1
             case EntityStateChanged(before=before, after=after, cause=cause):
@@ -195,6 +199,7 @@ class GatewayWatch:
                     outage.doubled(event.messages, certain=event.certain)
 
     def _count_diverted(self, event: Diverted) -> None:
+        self.diverted_messages.record(event.entity, event.messages)
         if event.accepted_by is AcceptedBy.BACKLOG:
             self.backlog.diverted(event.entity, event.messages, self._clock())
         key = event.entity.key

@@ -11,7 +11,7 @@ from gateway.app.operations.findings import Grade
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.identity import Identity, fingerprint
 from gateway.pairing.options import PairOptions
-from gateway.pairing.ownership import Owner
+from gateway.pairing.records.ownership import Owner
 from gateway.pairing.syphon.destination import Destination
 
 STORE = Identity("store", "00")

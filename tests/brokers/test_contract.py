@@ -1,5 +1,6 @@
 """The contract of every broker. A new adapter is finished when it passes this file."""
 
+import random
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,7 @@ from gateway.domain.errors import (
     QuotaExceeded,
 )
 from gateway.domain.health.heartbeats import SyphonsSeen
+from gateway.domain.health.process_records import CountByName, ProcessRecord, SyphonRecord
 from gateway.domain.message import (
     MAX_REASON_LENGTH,
     Abandon,
@@ -49,7 +51,8 @@ from gateway.domain.message import (
 from gateway.domain.storage_queue.poison import UNLIMITED
 from gateway.frontends.leases import Leases
 from gateway.offering import required
-from gateway.pairing.syphon.heartbeats import HeartbeatReader, Heartbeats
+from gateway.pairing.records.reader import RecordReader, no_keys
+from gateway.pairing.records.writer import RecordWriter
 from gateway.ports import Broker, Receiver
 from gateway.wire.http.messages import Response
 from gateway.wire.servicebus import queue_description
@@ -907,39 +910,51 @@ async def test_heartbeats_of_a_syphon_are_seen_where_messages_can_be_shown(broke
     def clock() -> datetime:
         return real_date() + ahead
 
-    reader = HeartbeatReader(secondary=broker, label=label, clock=clock)
-    heartbeats = Heartbeats(
+    reader = RecordReader(secondary=broker, label=label, clock=clock)
+
+    async def describe() -> ProcessRecord:
+        await trio.lowlevel.checkpoint()
+        return ProcessRecord(
+            process="p1",
+            host="here",
+            kind="syphon",
+            pid=7,
+            started=clock(),
+            at=clock(),
+            interval=30.0,
+            syphon=SyphonRecord(moved=CountByName(total=3)),
+        )
+
+    records = RecordWriter(
         secondary=broker,
         label=label,
+        keys=no_keys,
+        describe=describe,
         interval=30.0,
-        host="here",
-        process="syphon",
-        pid=7,
-        clock=clock,
+        rng=random.Random(1),
         new_id=lambda: "1",
         observer=events,
-        moved=lambda: 3,
-        paused=lambda: False,
     )
     seen = SyphonsSeen()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(heartbeats.run)
+        nursery.start_soon(records.run)
         with trio.fail_after(30):
             while shows and not seen.alive:
-                seen = await reader.look()
+                seen = (await reader.look()).syphons_seen
                 await trio.sleep(0.05)
         nursery.cancel_scope.cancel()
-    seen = await reader.look()
+    ended = await reader.look()
 
     assert events.all == []
     meter = getattr(broker, "meter", None)
     if meter is not None:
-        assert meter.usage().sent == 1  # a heartbeat is no client's message
+        assert meter.usage().sent == 1  # a record is no client's message
     if shows:
         [heartbeat] = seen.alive
         assert (heartbeat.host, heartbeat.pid, heartbeat.moved) == ("here", 7, 3)
+        assert [each.process for each in ended.ended] == ["p1"]
     else:
-        assert seen.count in {0, None}
+        assert ended.syphons_seen.count in {0, None}
 
 
 @needs(Capability.MANAGEMENT)

@@ -35,9 +35,9 @@ async def is_answered(process: GatewayProcess, kind: str) -> dict[str, Any]:
     status, events = await ask(process, "/events?follow=false")
     assert status == 200
     assert b"event: listening\n" in events
-    refused = [await ask(process, "/v1/failover", "POST", {"targets": ["orders"]})]
-    refused += [await ask(process, "/scale/orders"), await ask(process, "/redrive", "POST", {})]
-    if kind != "syphon":
+    refused = [await ask(process, "/scale/orders"), await ask(process, "/redrive", "POST", {})]
+    if kind != "syphon":  # which tells its orders to the pair's other processes
+        refused.append(await ask(process, "/v1/failover", "POST", {"targets": ["orders"]}))
         refused += [await ask(process, f"/v1/{each}", "POST", {}) for each in ("pause", "rate")]
     assert {status for status, _ in refused} == {501}
     code, output, errors = await pairgate(process, "status", "--json", f"--process={kind}")

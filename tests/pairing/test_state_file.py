@@ -19,6 +19,7 @@ from gateway.domain.message import AcceptedBy
 from gateway.domain.operators.control import Action, Operator, Order
 from gateway.pairing.entity_cache import KnownEntity
 from gateway.pairing.entity_record import EntityState
+from gateway.pairing.records.order_book import OrderBook
 from gateway.pairing.state_file import SavedState, StateFile, StateFileError, build, parse
 from tests.harness.faults import Refuse
 from tests.harness.links import give_link, needs_root
@@ -552,3 +553,39 @@ async def test_the_folder_is_made_as_deep_as_it_takes(harness, tmp_path, name):
 
     assert path.is_file()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_orders_given_here_and_elsewhere_survive_a_restart(harness, path):
+    def book() -> OrderBook:
+        return OrderBook(process="p1", clock=lambda: datetime.now(UTC))
+
+    before = book()
+    before.give(Order(action=Action.FAILOVER, targets=("orders",), reason="m"), "ann")
+    [pin] = before.own
+    elsewhere = attrs.evolve(pin, process="p2", targets=("bills",))
+    before.learn([elsewhere])
+    parts = attrs.evolve(harness.parts(), state=path, book=before)
+    await parts.assemble().state.save()
+
+    after = book()
+    pair = attrs.evolve(harness.parts(), state=path, book=after).assemble()
+    pair.state.restore()
+
+    assert (after.own, after.others) == ((pin,), (elsewhere,))
+    assert [each.target for each in pair.states.pins] == ["orders", "bills"]
+
+
+async def test_pins_in_a_file_of_an_earlier_version_become_orders_given_here(harness, path):
+    pair = attrs.evolve(harness.parts(), state=path).assemble()
+    control = control_of(harness, pair)
+    ann = Operator(name="ann", peer="here")
+    control.execute(Order(action=Action.FAILOVER, targets=("*",)), ann)
+    control.execute(Order(action=Action.FAILBACK, targets=("bills",)), ann)
+    await pair.state.save()
+    book = OrderBook(process="p1", clock=harness.clock)
+
+    later = attrs.evolve(harness.parts(), state=path, book=book).assemble()
+    later.state.restore()
+
+    assert [each.covers("bills") for each in book.in_force().pins] == [False]
+    assert [each.covers("orders") for each in book.in_force().pins] == [True]

@@ -10,7 +10,7 @@ from gateway.domain.message import Kind, Message, Typed
 from gateway.domain.topics.property_values import check_message_id, check_sent
 from gateway.net.http.codec import HttpCodec
 from gateway.net.http.guard import RequestRefused
-from gateway.pairing.ownership import owner_in
+from gateway.pairing.records.ownership import owner_in
 from gateway.wire.amqp.events import ConnectionClosed
 from gateway.wire.amqp.frames import AMQP_HEADER
 from gateway.wire.amqp.message import decode_message, encode_message

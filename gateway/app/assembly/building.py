@@ -27,11 +27,13 @@ from gateway.app.assembly.opening import Opened, SettingUp, open_namespaces
 from gateway.app.assembly.others import Others
 from gateway.app.assembly.pairs import (
     PairInputs,
+    make_envelope,
     make_gauge,
     make_pair,
     make_syphons,
 )
 from gateway.app.assembly.parts import Parts, ProcessPlan, make_features, make_issuers
+from gateway.app.assembly.records import RecordParts, make_records
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.wrapper_rows import Wrapping
 from gateway.app.assembly.wrappers import home_wrappers, wrapped, wrappers
@@ -160,6 +162,7 @@ class _Paired:
     pair: Pair | None = None
     sides: Sides | None = None
     gauge: SpoolGauge | None = None
+    records: RecordParts | None = None
 
     @property
     def both(self) -> Sequence[Broker]:
@@ -183,6 +186,8 @@ async def _make_pair(
         await refuse_confusion(config, pairing, secondary, destination, runtime)
         note = partial(note_or_tell, config, pairing, secondary, destination, runtime)
     gauge = make_gauge(pairing, sides, runtime)
+    envelope = make_envelope(pairing, pairing.options.label, runtime)
+    records = make_records(pairing, envelope, secondary, runtime, plan.role)
     inputs = PairInputs(
         sides=sides,
         destination=destination,
@@ -190,12 +195,13 @@ async def _make_pair(
             secondary=secondary, pairing=pairing, observer=runtime.observer, note=note
         ),
         gauge=gauge,
+        records=records,
         peers=plan.others.peers() if plan.role.leads else PairPeers(),
     )
     pair = await make_pair(pairing, inputs, runtime)
     if not plan.role.leads:
         pair = attrs.evolve(pair, state=None, orphans=None, sampler=None)
-    return _Paired(pair, sides, gauge)
+    return _Paired(pair, sides, gauge, records)
 
 
 def make_visibility(
@@ -227,11 +233,14 @@ def _with_operators(parts: Parts, paired: _Paired) -> Parts:
         states=pair.states,
         entity_cache=pair.entity_cache,
         prober=pair.prober,
+        book=pair.book,
+        reader=None if paired.records is None else paired.records.reader,
     )
     return attrs.evolve(
         parts,
         syphons=syphons,
         control=control,
+        records=paired.records,
         sections=pair.sections,
         executors=of_control(control),
     )

@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from gateway.app.assembly.late_setup import BacklogSetup
+from gateway.app.assembly.records import RecordParts
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import Sides, refused
 from gateway.app.runtime import Runtime
@@ -22,16 +23,13 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import BrokerError, NotAuthorized
 from gateway.domain.events.gateway import BacklogReady, Doubtful
-from gateway.domain.operators.control import EVERYTHING
 from gateway.net.secret_files import check_secret_file
 from gateway.pairing.additions import PairDependencies, PairPeers
 from gateway.pairing.pair import Pair, PairParts, Spool
 from gateway.pairing.provision import Backlog, backlog_paths, further_queues, usable_backlog
 from gateway.pairing.syphon.destination import Destination
-from gateway.pairing.syphon.heartbeats import Heartbeats
-from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.syphon import Syphon
-from gateway.ports import Broker, Observer, Service
+from gateway.ports import Broker, Observer
 from gateway.telemetry.watch import CountingMoves
 from gateway.wire.amqp.message import encode_sorted, encoded_size
 from gateway.wire.pairgate.encryption import MessageEncryption
@@ -130,6 +128,7 @@ class PairInputs:
     setup: BacklogSetup
     gauge: SpoolGauge | None = None  # measures the spool, if there is one
     peers: PairPeers = attrs.field(factory=PairPeers)
+    records: RecordParts | None = None  # None: the process doesn't know the pair's other processes
 
 
 async def make_pair(pairing: Pairing, inputs: PairInputs, runtime: Runtime) -> Pair:
@@ -160,6 +159,8 @@ async def make_pair(pairing: Pairing, inputs: PairInputs, runtime: Runtime) -> P
         state=pairing.state,
         spool=Spool(broker=sides.spool, queue=spool_queue(pairing)) if sides.spool else None,
         peers=inputs.peers,
+        book=None if inputs.records is None else inputs.records.book,
+        reader=None if inputs.records is None else inputs.records.reader,
         model=runtime.observer.backlog,
     )
     return parts.assemble()
@@ -217,38 +218,6 @@ def make_syphons(
             reports_progress=source is not sides.spool,
         )
         for index, (source, observer) in enumerate(observers)
-    ]
-
-
-def make_heartbeats(
-    pairing: Pairing,
-    secondary: Broker,
-    runtime: Runtime,
-    pauses: Pauses,
-    *,
-    process: str,
-    label: str | None = None,
-) -> list[Service]:
-    """
-    The service that leaves the heartbeats of this process's syphon on the secondary; none if the
-    configuration disables them. `secondary` has no watch around it: heartbeats are no evidence.
-    """
-    if pairing.syphon.heartbeat_interval is None:
-        return []
-    return [
-        Heartbeats(
-            secondary=secondary,
-            label=label or pairing.options.label,
-            interval=pairing.syphon.heartbeat_interval,
-            host=pairing.origin or socket.gethostname(),
-            process=process,
-            pid=os.getpid(),
-            clock=runtime.now,
-            new_id=runtime.new_id,
-            observer=runtime.observer,
-            moved=lambda: runtime.observer.moved,
-            paused=lambda: any(each.target == EVERYTHING for each in pauses.overrides.all()),
-        )
     ]
 
 

@@ -1,6 +1,6 @@
 """The parts of a process, as `building` and `syphoning` put them together. None runs yet."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -8,6 +8,7 @@ import attrs
 
 from gateway.app.assembly.opening import Opened, Opening
 from gateway.app.assembly.others import HeldParts, Others
+from gateway.app.assembly.records import ReadWorkers, RecordParts
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.wrapper_rows import Reloads
 from gateway.app.certificates import CertificateWatch
@@ -32,8 +33,6 @@ from gateway.pairing.control import Control
 from gateway.pairing.pair import Pair
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
-
-ReadWorkers = Callable[[], Awaitable[Workers]]
 
 
 async def no_workers() -> Workers:  # noqa: ASYNC124 it stands for one that waits
@@ -65,6 +64,8 @@ class ProcessParts:
     namespaces: Mapping[str, Broker]  # by name, each with its interceptors
     for_wrappers: Sequence[Service] = ()  # services of wrappers
     syphons: Sequence[Syphon] = ()
+    control: Control | None = None  # of the pair and its syphons; None in a worker
+    records: RecordParts | None = None  # None: the process doesn't know the pair's other processes
 
     def reload(self, start: Config, fresh: Config) -> None:
         """Let wrappers use what `fresh` changes; `start` is the configuration of the start."""
@@ -119,7 +120,6 @@ class Parts(ProcessParts):
     clients: Clients
     issuers: Issuers
     pair: Pair | None = None
-    control: Control | None = None  # of the pair and its syphons; None in a worker
     features: Mapping[str, Feature] = attrs.field(factory=dict)  # by the extension's name
     spool: SpoolGauge | None = None
     executors: Executors = ()  # of control calls, but those of the process as a whole

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.app.assembly.pairs import make_heartbeats
-from gateway.app.assembly.parts import Parts, ProcessParts
+from gateway.app.assembly.parts import Parts, ProcessParts, no_workers
+from gateway.app.assembly.records import services_of_records
 from gateway.app.assembly.roles import GATEWAY, LEADING, Role
-from gateway.config.options import SERVE, SYPHON
 from gateway.extensions.listing import parts as parts_of_extensions
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.ports import Service
@@ -44,20 +43,13 @@ async def _syphons(parts: ProcessParts) -> Iterable[Service]:
     return parts.syphons
 
 
-async def _heartbeats(parts: ProcessParts) -> Iterable[Service]:
-    """The heartbeats of the syphon of the backlog. No other process empties the spool."""
-    plan, secondary = parts.plan, parts.opened.secondary
-    syphon = next((each for each in parts.syphons if each.reports_progress), None)
-    if plan.config.pairing is None or secondary is None or syphon is None:
+async def _records(parts: ProcessParts) -> Iterable[Service]:
+    """The records know the syphon of the backlog. No other process empties the spool."""
+    if parts.records is None or parts.control is None:
         return []
-    return make_heartbeats(
-        plan.config.pairing,
-        secondary,
-        plan.runtime,
-        syphon.pauses,
-        process=SYPHON if plan.role is Role.SYPHON else SERVE,
-        label=syphon.label,
-    )
+    syphon = next((each for each in parts.syphons if each.reports_progress), None)
+    workers = parts.workers if isinstance(parts, Parts) else no_workers
+    return services_of_records(parts.records, parts.control, syphon, workers)
 
 
 async def _late(parts: ProcessParts) -> Iterable[Service]:
@@ -80,8 +72,9 @@ _OWN: Final[Sequence[ServiceRow]] = (
     ServiceRow("operators' orders", LEADING, ready(lambda parts: [parts.control])),
     ServiceRow("leases", GATEWAY, ready(lambda parts: [parts.own_leases])),
     ServiceRow("visibility", LEADING, ready(lambda parts: [_leased(parts)])),
+    # Before the syphons, which move nothing that an order holds back.
+    ServiceRow("records", LEADING | {Role.SYPHON}, _records),
     ServiceRow("syphons", LEADING | {Role.SYPHON}, _syphons),
-    ServiceRow("heartbeats", LEADING | {Role.SYPHON}, _heartbeats),
     ServiceRow("wrappers", GATEWAY, ready(lambda parts: parts.for_wrappers)),
     ServiceRow("refusals", GATEWAY, ready(lambda parts: [parts.refusals])),
     ServiceRow("identity providers", GATEWAY, ready(lambda parts: [parts.issuers])),

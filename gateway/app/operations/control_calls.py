@@ -24,15 +24,19 @@ def of_control(control: Control) -> Executors:
     def has_pair() -> bool:
         return control.state(()).has_pair
 
-    def has_syphon() -> bool:
-        return control.state(()).has_syphon
+    def pins() -> bool:
+        return has_pair() or control.is_pair_wide
+
+    def steers_syphons() -> bool:
+        return control.state(()).has_syphon or control.is_pair_wide
 
     execute = at_once(control.execute)
+    orders_to_syphons = (table.PAUSE, table.RESUME, table.RATE)
     return [
         Executor(table.CONTROL, at_once(state)),
         Executor(table.PROBE, control.probe, has_pair),
-        *(Executor(call, execute, has_pair) for call in (table.FAILOVER, table.FAILBACK)),
-        *(Executor(call, execute, has_syphon) for call in (table.PAUSE, table.RESUME, table.RATE)),
+        *(Executor(call, execute, pins) for call in (table.FAILOVER, table.FAILBACK)),
+        *(Executor(call, execute, steers_syphons) for call in orders_to_syphons),
     ]
 
 

@@ -287,6 +287,7 @@ class StatusBoard:
         depth = self._depth((syphon,), troubled=answers is False)
         return PairStatus(
             label=syphon.label,
+            pins=tuple(each.text for each in syphon.pauses.pins),
             states=_counted(()),
             entities=(),
             # A syphon that starts hasn't looked for its queues yet.

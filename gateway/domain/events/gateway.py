@@ -263,8 +263,22 @@ class SyphonStalled(Event):
 @attrs.frozen(kw_only=True)
 class HeartbeatsNotLeft(Event):
     """
-    The secondary refuses the heartbeats of this process's syphon, so that other processes don't
-    know whether it is alive. It moves messages all the same.
+    The secondary refuses the records of this process, so that other processes don't know whether it
+    runs, and don't follow its orders. It works all the same.
+    """
+
+    level = "warning"
+
+    queue: EntityPath
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class RecordRefused(Event):
+    """
+    A record on the secondary isn't sealed with a key of the pair, so that this process ignores it
+    and all others like it. Another pair has the same label, a process has other envelope keys, or
+    somebody forges records.
     """
 
     level = "warning"

@@ -155,6 +155,17 @@ class PairRecords:
     unknown: str = "nobody has asked the secondary yet"
 
     @property
+    def not_reached(self) -> tuple[str, ...]:
+        """The processes that run and follow no orders of others: which, and why."""
+        found: list[str] = []
+        for each in self.alive:
+            if not each.version:
+                found.append(f"{each.place}: an earlier version, which follows no orders of others")
+            elif each.sees_others is False:
+                found.append(f"{each.place}: it may not read on the secondary")
+        return tuple(found)
+
+    @property
     def syphons_seen(self) -> SyphonsSeen:
         """The syphons among the processes."""
         if self.unknown:

@@ -62,6 +62,9 @@ def _stopped(pair: PairStatus) -> WayHomeProgress | None:
     if pair.states.get("pinned", 0):
         why = "an operator pinned entities to the backlog"
         return WayHomeProgress(state=WayHome.HELD_BACK, why=why)
+    if pair.pins:  # of a process without entities of its own
+        why = f"an operator pinned {'; '.join(pair.pins)}"
+        return WayHomeProgress(state=WayHome.HELD_BACK, why=why)
     return None
 
 

@@ -233,6 +233,8 @@ class ControlState:
     rate: float | None = None  # messages/s; None: no limit
     has_pair: bool = False  # whether this process can fail entities over
     has_syphon: bool = False
+    # Processes of the pair that follow no orders from here: which, and why.
+    not_reached: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -7,6 +7,7 @@ import attrs
 import trio
 
 from gateway.changes import Changes
+from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.operators.control import Overrides
 
@@ -21,12 +22,24 @@ class Pauses:
     """
 
     overrides: Overrides = attrs.field(factory=Overrides)
+    # Entities that operators have pinned to the backlog, where the process has no failover states.
+    pins: Overrides = attrs.field(factory=Overrides)
+    # The orders of the pair's other processes aren't known yet, so that nothing may be moved.
+    blind: bool = False
     changes: Changes = attrs.field(factory=Changes, init=False)
     _scopes: dict[trio.CancelScope, EntityPath] = attrs.field(factory=dict, init=False)
 
     def is_paused(self, name: EntityPath) -> bool:
-        """True if the entity, or the backlog queue, is paused."""
-        return bool(self.overrides) and self.overrides.covering(name.key) is not None
+        """True if the entity is paused or pinned, or the backlog queue is paused."""
+        if self.pins and self.pins.covering(name.key) is not None and not is_backlog(name):
+            return True
+        paused = bool(self.overrides) and self.overrides.covering(name.key) is not None
+        return self.blind or paused
+
+    @property
+    def holds_back(self) -> bool:
+        """True if anything may be paused or pinned."""
+        return bool(self.blind or self.overrides or self.pins)
 
     def apply(self) -> None:
         """Put changed overrides into effect."""

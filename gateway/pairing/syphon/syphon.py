@@ -307,7 +307,7 @@ class Syphon:
 
     def _watch_for_stall(self, found: Collection[BacklogQueueInfo], progress: Progress) -> None:
         pending = sum(info.depth or 0 for info in found)
-        if pending == 0 or self.pauses.overrides:  # a pause is no stall
+        if pending == 0 or self.pauses.holds_back:  # a pause is no stall
             progress.record_move()
             self.stalled = False
             return

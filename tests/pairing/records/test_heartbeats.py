@@ -1,28 +1,31 @@
 """Syphons leave heartbeats on the secondary, and every gateway sees which of them are alive."""
 
+import json
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 import attrs
 import pytest
 import trio
 
-from gateway.capabilities import Peeks
 from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
+from gateway.domain.errors import NotAuthorized, NotSupported
 from gateway.domain.events.gateway import HeartbeatsNotLeft
-from gateway.domain.health.heartbeats import MOST_SHOWN, Heartbeat
-from gateway.domain.message import Delivery, Message
+from gateway.domain.health.heartbeats import MOST_SHOWN, Heartbeat, SyphonsSeen
+from gateway.domain.health.process_records import CountByName, ProcessRecord, SyphonRecord
+from gateway.domain.health.record_coding import heartbeat_value
+from gateway.domain.message import Message
 from gateway.forwarding_broker import ForwardingBroker
-from gateway.offering import required
 from gateway.pairing.provision import provision
-from gateway.pairing.syphon.heartbeats import SELDOM, HeartbeatReader, Heartbeats, body_of
+from gateway.pairing.records.reader import RecordReader, no_keys
+from gateway.pairing.records.writer import SELDOM, RecordWriter
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import LABEL, Events, virtual_time
+from tests.pairing.records.processes import Faulty
 
 pytestmark = virtual_time
 
@@ -30,39 +33,19 @@ QUEUE = backlog.heartbeat_queue(LABEL)
 INTERVAL = 30.0
 
 
-@attrs.define(eq=False)
-class Faulty(ForwardingBroker):
-    """`inner`, of which some methods fail; or all hang."""
+@attrs.frozen
+class Looking:
+    """Sees the syphons alone."""
 
-    _inner: Broker
-    errors: dict[str, BrokerError] = attrs.field(factory=dict)
-    hangs: bool = False
+    reader: RecordReader
 
-    @property
-    def inner(self) -> Broker:
-        return self._inner
+    async def look(self) -> SyphonsSeen:
+        return (await self.reader.look()).syphons_seen
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
-        await self._strike("send")
-        await self._inner.send(entity, messages)
 
-    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
-        await self._strike("create_queue")
-        return await self._inner.create_queue(entity, properties)
-
-    async def peek(
-        self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
-    ) -> Sequence[Delivery]:
-        await self._strike("peek")
-        peeks = required(self._inner, Peeks)
-        return await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
-
-    async def _strike(self, method: str) -> None:
-        await trio.lowlevel.checkpoint()
-        if self.hangs:
-            await trio.sleep_forever()
-        if method in self.errors:
-            raise self.errors[method]
+def body_of(heartbeat: Heartbeat) -> bytes:
+    """The heartbeat as an earlier version leaves it."""
+    return json.dumps({"pairgate-syphon": heartbeat_value(heartbeat)}).encode()
 
 
 @attrs.define
@@ -78,27 +61,41 @@ class Place:
     paused: bool = False
     _syphons: int = 0
 
-    def reader(self, secondary: Broker | None = None) -> HeartbeatReader:
-        return HeartbeatReader(
+    def reader(self, secondary: Broker | None = None) -> Looking:
+        reader = RecordReader(
             secondary=secondary or self.secondary, label=LABEL, clock=self.reading
         )
+        return Looking(reader)
 
     async def start(self, host: str, secondary: Broker | None = None) -> Callable[[], None]:
         """Start a syphon's heartbeats; return the scope that ends them."""
         self._syphons += 1
         number = self._syphons
-        heartbeats = Heartbeats(
+        process, started = f"p-{number}", VirtualClock()()
+
+        async def describe() -> ProcessRecord:
+            await trio.lowlevel.checkpoint()
+            return ProcessRecord(
+                process=process,
+                host=host,
+                kind="syphon",
+                pid=number,
+                version="1",
+                started=started,
+                at=VirtualClock()(),
+                interval=INTERVAL,
+                syphon=SyphonRecord(moved=CountByName(total=self.moved), paused=self.paused),
+            )
+
+        heartbeats = RecordWriter(
             secondary=secondary or self.secondary,
             label=LABEL,
+            keys=no_keys,
+            describe=describe,
             interval=INTERVAL,
-            host=host,
-            process="syphon",
-            pid=number,
-            clock=VirtualClock(),
+            rng=random.Random(number),
             new_id=lambda: f"id-{number}-{random.random()}",
             observer=self.events,
-            moved=lambda: self.moved,
-            paused=lambda: self.paused,
         )
         scope = trio.CancelScope()
 
@@ -129,14 +126,16 @@ async def test_a_syphon_that_runs_is_seen_with_its_host_and_what_it_has_moved(pl
     [heartbeat] = seen.alive
     assert (heartbeat.host, heartbeat.process, heartbeat.pid) == ("gw-1", "syphon", 1)
     assert (heartbeat.moved, heartbeat.interval, heartbeat.paused) == (12, INTERVAL, False)
-    assert VirtualClock()() - heartbeat.at == timedelta(seconds=1)
+    assert VirtualClock()() - heartbeat.at < timedelta(seconds=1.1 * INTERVAL)
     assert (seen.count, seen.moves, seen.unknown) == (1, True, "")
 
 
 async def test_a_syphon_that_ends_is_alive_no_more_after_three_intervals(place: Place) -> None:
     reader = place.reader()
-    end = await place.start("gw-1")
+    faulty = Faulty(place.secondary)
+    end = await place.start("gw-1", faulty)
     await reader.look()
+    faulty.hangs = True  # no last word
     end()
 
     await trio.sleep(3 * INTERVAL - 2)
@@ -151,6 +150,17 @@ async def test_a_syphon_that_ends_is_alive_no_more_after_three_intervals(place: 
         f"no syphon has been seen since {after.last:%F %T} UTC;"
         " the last was syphon on gw-1 (process 1)"
     )
+
+
+async def test_a_syphon_that_ends_in_good_order_is_gone_at_once(place: Place) -> None:
+    reader = place.reader()
+    end = await place.start("gw-1")
+    end()
+    await trio.sleep(0.1)
+
+    seen = await reader.look()
+
+    assert (seen.count, seen.gone and seen.gone.host) == (0, "gw-1")
 
 
 YEARS = timedelta(days=3650)
@@ -226,7 +236,9 @@ async def test_each_syphon_of_several_is_seen_once(place: Place) -> None:
 
 async def test_a_restarted_syphon_is_another_one_until_the_first_is_forgotten(place: Place) -> None:
     reader = place.reader()
-    end = await place.start("gw-1")
+    faulty = Faulty(place.secondary)
+    end = await place.start("gw-1", faulty)
+    faulty.hangs = True  # no last word
     end()
     await place.start("gw-1")
     both = (await reader.look()).count
@@ -279,7 +291,7 @@ async def test_messages_of_others_in_the_queue_are_ignored(place: Place) -> None
     bodies = [b"", b"[]", b"{}", b'{"pairgate-syphon": 1}', b"\xff", b"[" * 5000]
     good = Heartbeat(
         syphon="a",
-        host="h" * 5000,
+        host="h" * 3000,
         process="syphon",
         pid=1,
         started=VirtualClock()(),

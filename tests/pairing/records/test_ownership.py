@@ -7,8 +7,8 @@ import pytest
 
 from gateway.domain import backlog
 from gateway.domain.errors import NotSupported
-from gateway.pairing.ownership import Owner, note_of, owner_in, owners_of, record_owner
 from gateway.pairing.provision import provision
+from gateway.pairing.records.ownership import Owner, note_of, owner_in, owners_of, record_owner
 from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 

@@ -1,0 +1,172 @@
+"""The record that a process leaves for the others of its pair, and the orders that it follows."""
+
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from importlib import metadata
+from typing import Final
+
+import attrs
+
+from gateway.app.assembly.roles import Role
+from gateway.app.runtime import Runtime
+from gateway.capabilities import Peeks
+from gateway.config.options import SERVE, SYPHON, Pairing
+from gateway.domain.envelope import Envelope
+from gateway.domain.health.process_records import (
+    CountByName,
+    GatewayRecord,
+    ProcessRecord,
+    RecordedProblem,
+    SyphonRecord,
+)
+from gateway.domain.message import AcceptedBy
+from gateway.domain.operators.control import EVERYTHING
+from gateway.domain.status.process import Status, Workers
+from gateway.offering import offered
+from gateway.pairing.control import Control
+from gateway.pairing.records.following import OrderFollower
+from gateway.pairing.records.order_book import OrderBook
+from gateway.pairing.records.reader import RecordReader
+from gateway.pairing.records.writer import FIGURES, USUAL, RecordWriter
+from gateway.pairing.syphon.syphon import Syphon
+from gateway.ports import Broker, Service
+
+ReadWorkers = Callable[[], Awaitable[Workers]]
+MOST_NAMES: Final = 40  # entities by name in a record; it has room for about as many
+
+
+@attrs.frozen(kw_only=True)
+class RecordParts:
+    """The parts of a process that know the pair's other processes."""
+
+    pairing: Pairing
+    envelope: Envelope
+    secondary: Broker  # without a watch around it: records are no evidence
+    book: OrderBook
+    reader: RecordReader
+    runtime: Runtime
+    kind: str
+
+    @property
+    def host(self) -> str:
+        return self.pairing.origin or socket.gethostname()
+
+
+def make_records(
+    pairing: Pairing, envelope: Envelope, secondary: Broker, runtime: Runtime, role: Role
+) -> RecordParts | None:
+    """
+    The records of a process; None: the configuration disables them, the process is a worker, for
+    which its parent speaks, or the secondary can't show its messages.
+    """
+    is_read = offered(secondary, Peeks) is not None
+    if pairing.syphon.heartbeat_interval is None or role is Role.WORKER or not is_read:
+        return None
+    return RecordParts(
+        pairing=pairing,
+        envelope=envelope,
+        secondary=secondary,
+        book=OrderBook(process=runtime.new_id(), clock=runtime.now),
+        reader=RecordReader(
+            secondary=secondary,
+            label=envelope.pair,
+            clock=runtime.now,
+            keys=lambda: envelope.keys,
+            observer=runtime.observer,
+        ),
+        runtime=runtime,
+        kind=SYPHON if role is Role.SYPHON else SERVE,
+    )
+
+
+def services_of_records(
+    records: RecordParts,
+    control: Control,
+    syphon: Syphon | None,
+    read_workers: ReadWorkers,
+) -> Iterable[Service]:
+    """
+    The services that follow the orders of others and leave the records of this process. `syphon` is
+    that which moves the backlog here; `read_workers` asks the workers of a gateway.
+    """
+    runtime, rng = records.runtime, records.runtime.rng("records")
+    interval = records.pairing.syphon.heartbeat_interval or USUAL
+    yield OrderFollower(
+        reader=records.reader,
+        control=control,
+        book=records.book,
+        moves=syphon is not None,
+        host=records.host,
+        kind=records.kind,
+        rng=rng,
+        inherits=records.kind == SYPHON,
+        waits=records.kind == SYPHON,
+    )
+    yield RecordWriter(
+        secondary=records.secondary,
+        label=records.envelope.pair,
+        keys=lambda: records.envelope.keys,
+        describe=partial(_described, records, control, syphon, read_workers),
+        interval=USUAL if syphon is None else interval,
+        rng=rng,
+        new_id=runtime.new_id,
+        observer=runtime.observer,
+        urgent=control.told,
+        first_after=rng.uniform(0.0, FIGURES) if syphon is None else 0.0,
+    )
+
+
+async def _described(
+    records: RecordParts, control: Control, syphon: Syphon | None, read_workers: ReadWorkers
+) -> ProcessRecord:
+    runtime, workers = records.runtime, await read_workers()
+    all_workers = (*workers.running, *workers.ended)
+    return ProcessRecord(
+        process=records.book.process,
+        host=records.host,
+        kind=records.kind,
+        pid=os.getpid(),
+        version=metadata.version("pairgate"),
+        started=runtime.started,
+        at=runtime.now(),
+        interval=USUAL,
+        sees_others=records.reader.may_read,
+        orders=records.book.own,
+        gateway=None if records.kind == SYPHON else _gateway(runtime, all_workers),
+        syphon=None if syphon is None else _syphon(records, control, syphon),
+        problems=tuple(
+            RecordedProblem(text=f"{each.event}: {each.text}", since=each.last)
+            for each in runtime.observer.alarms()
+        ),
+    )
+
+
+def _gateway(runtime: Runtime, workers: Iterable[Status]) -> GatewayRecord:
+    """The record of a gateway, which knows the messages of its workers by their number alone."""
+    diverted = runtime.observer.diverted_messages
+    elsewhere = (AcceptedBy.BACKLOG.value, AcceptedBy.SPOOL.value)
+    sends = (each for worker in workers if worker.pair for each in worker.pair.sends)
+    by_workers = sum(each.messages for each in sends if each.accepted_by in elsewhere)
+    own = diverted.read(MOST_NAMES)
+    return GatewayRecord(
+        diverted=CountByName(
+            total=own.total + by_workers,
+            most=own.most,
+            is_whole=own.is_whole and not by_workers,
+        )
+    )
+
+
+def _syphon(records: RecordParts, control: Control, syphon: Syphon) -> SyphonRecord:
+    watch, state = records.runtime.observer, control.state(())
+    return SyphonRecord(
+        moved=watch.moved_messages.read(MOST_NAMES),
+        in_hand=sum(syphon.copies.values()),
+        dead_lettered=dict(watch.dead_lettered),
+        rate=watch.rate(),
+        paused=any(each.target == EVERYTHING for each in state.pauses),
+        held_back=tuple(each.target for each in (*state.pins, *state.pauses)),
+        follows=records.book.revision,
+    )
