@@ -49,6 +49,8 @@ def test_anything_else_is_no_end(text: str) -> None:
         (["rate", "fast"], "a number above 0, or off, expected"),
         (["rate", "0"], "a number above 0, or off, expected"),
         (["pause", "--reason", "x" * 500], "reason: at most"),
+        (["redrive", "--reason", "EntityNotFound"], "--with-reason EntityNotFound"),
+        (["dead-letters", "--reason", "EntityNotFound"], "--with-reason EntityNotFound"),
     ],
 )
 def test_a_wrong_order_is_refused_before_a_gateway_is_asked(
@@ -67,7 +69,11 @@ def test_an_answer_tells_what_changed_and_what_is_in_effect() -> None:
     pin = Override(target="*", reason="upgrade", operator="ann", since=NOW, until=NOW)
     before = ControlState(entities={"orders": "primary", "bills": "pinned"})
     after = ControlState(
-        entities={"orders": "pinned", "bills": "pinned"}, more_entities=3, pins=(pin,), rate=200.0
+        entities={"orders": "pinned", "bills": "pinned"},
+        more_entities=3,
+        pins=(pin,),
+        rate=200.0,
+        not_reached=("serve on gw-2 (process 7): it may not read on the secondary",),
     )
     answer = ControlAnswer(
         action="failover", targets=("*",), changed=True, before=before, after=after
@@ -80,6 +86,8 @@ def test_an_answer_tells_what_changed_and_what_is_in_effect() -> None:
         "  and 3 more",
         "pinned: * by ann until 2026-11-25 02:00 UTC: upgrade",
         "rate limit: 200 messages a second",
+        "not reached: serve on gw-2 (process 7): it may not read on the secondary; give it the"
+        " order itself",
     ]
 
 

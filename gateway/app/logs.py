@@ -66,7 +66,12 @@ class Reloading:
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     needs_restart: tuple[str, ...] = ()  # sections that differ from those at the start
-    changed: bool = False  # something else took effect now
+    applied: tuple[str, ...] = ()  # sections of which something took effect now
+
+    @property
+    def changed(self) -> bool:
+        """True if anything took effect now."""
+        return bool(self.applied)
 
 
 @attrs.define(eq=False)
@@ -123,7 +128,7 @@ class Reloader:
         return Reloading(
             warnings=fresh.warnings,
             needs_restart=needs_restart,
-            changed=_reloaded(before, fresh.config) != before,
+            applied=tuple(_differing(before, _reloaded(before, fresh.config))),
         )
 
 
@@ -154,7 +159,11 @@ def _key_ids(config: Config) -> str:
 
 def _changed(before: Config, after: Config) -> list[str]:
     """The sections that differ, except for the parts that are reloaded."""
-    before = _reloaded(before, after)
+    return _differing(_reloaded(before, after), after)
+
+
+def _differing(before: Config, after: Config) -> list[str]:
+    """The sections that differ."""
     names = [field.name for field in attrs.fields(Config) if not is_flat(field)]
     changed = [name for name in names if getattr(before, name) != getattr(after, name)]
     return changed + [

@@ -99,6 +99,7 @@ class ProcessControl:
             changed=result.changed,
             before=before,
             after=self.state(),
+            applied=result.applied,
             needs_restart=result.needs_restart,
             warnings=result.warnings,
         )

@@ -1,8 +1,10 @@
 """`pairgate keys`: changes keys while clients, gateways and syphons go on."""
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import attrs
 import click
@@ -23,9 +25,11 @@ from gateway.commands.terminal import (
     run,
 )
 from gateway.config.file import FILE_NAME, Loaded
-from gateway.config.options import Config
+from gateway.config.options import ADMIN, PROCESSES, SERVE, Config
 from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
 from gateway.wire.pairgate.control_calls import RELOAD
+
+OTHERS: Final = tuple(each for each in PROCESSES if each != SERVE)
 
 
 @click.group()
@@ -52,10 +56,11 @@ def rotate(
     """
     Write a new key for NAME; the old one stays valid until --finish.
 
-    NAME is that of an [[access]] or [[accounts]], or `envelope`. The key must be in a file. A
-    running gateway reloads its configuration. Each step can be repeated.
+    NAME is that of an [[access]] or [[accounts]], or `envelope`. The key must be in a file. The
+    processes that run here and have an endpoint `admin` reload: gateway, syphon, listener, agent.
+    Each step can be repeated.
 
-    Exit code 3: the key is written, and the gateway refused to reload.
+    Exit code 3: the key is written, and one of them refused to reload.
     """
     if use and (finish or name != ENVELOPE):
         raise Failure(f"--use: is for {ENVELOPE}, and without --finish", ExitCode.WRONG)
@@ -71,7 +76,13 @@ def rotate(
         made = key_rotation.rotate_envelope(loaded, file, os.environ, use=use, finish=finish)
     else:
         made = key_rotation.rotate(loaded, file, name, os.environ, finish=finish)
-    _print(invocation, made, _reload(loaded, admin))
+    gateway = _reload(loaded, admin)
+    others = {} if admin.url else {kind: _reload_other(loaded, admin, kind) for kind in OTHERS}
+    _print(invocation, made, gateway, {kind: one for kind, one in others.items() if one})
+    refused = [f"{kind}: {one.problem}" for kind, one in others.items() if one and one.refused]
+    if refused:
+        text = f"the key is written, and not every process reloaded: {'; '.join(refused)}"
+        raise Failure(text, ExitCode.PARTLY)
 
 
 def _refuse_with_a_backlog(loaded: Loaded, admin: AdminChoice) -> None:
@@ -97,6 +108,7 @@ class _Reload:
     address: str | None = None
     answer: ProcessAnswer | None = None
     problem: str = ""
+    refused: bool = False  # the process runs, and didn't reload
 
 
 def _reload(loaded: Loaded, admin: AdminChoice) -> _Reload:
@@ -122,12 +134,24 @@ def _reload(loaded: Loaded, admin: AdminChoice) -> _Reload:
     raise Failure(text, ExitCode.PARTLY)
 
 
+def _reload_other(loaded: Loaded, admin: AdminChoice, kind: str) -> _Reload | None:
+    """Let a process of that kind reload; None: the configuration has no endpoint of it."""
+    if not any(each.protocol == ADMIN for each in loaded.config.endpoints_of(kind).values()):
+        return None
+    try:
+        return _reload(loaded, attrs.evolve(admin, process=kind))
+    except Failure as failure:
+        return _Reload(problem=str(failure), refused=True)
+
+
 def _with_old_keys_first(config: Config) -> Config:
     turned = (attrs.evolve(each, keys=each.keys[::-1]) for each in config.access)
     return attrs.evolve(config, access=tuple(turned))
 
 
-def _print(invocation: Invocation, made: KeyRotation, reload: _Reload) -> None:
+def _print(
+    invocation: Invocation, made: KeyRotation, reload: _Reload, others: Mapping[str, _Reload]
+) -> None:
     needs_restart = () if reload.answer is None else reload.answer.needs_restart
     value = {
         "name": made.name,
@@ -138,11 +162,14 @@ def _print(invocation: Invocation, made: KeyRotation, reload: _Reload) -> None:
         "reloaded": reload.address,
         "problem": reload.problem,
         "needs_restart": list(needs_restart),
+        "others": {kind: each.address for kind, each in others.items()},
     }
     done = "done" if made.changed else "nothing to do"
     lines = [f"{made.name}: {made.stage.value}: {done}"]
     lines += [f"  valid: {file}" for file in made.files]
     lines.append(f"  reloaded: {reload.address or f'no gateway here: {reload.problem}'}")
+    for kind, each in others.items():
+        lines.append(f"  {kind}: {f'reloaded: {each.address}' if each.address else each.problem}")
     if needs_restart:
         lines.append(f"  need a restart: {', '.join(needs_restart)}")
     if made.next_step:

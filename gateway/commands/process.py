@@ -26,11 +26,12 @@ def reload(invocation: Invocation, admin: AdminChoice, reason: str) -> None:
     """
     Let the running gateway read its configuration again, as SIGHUP does.
 
-    It applies log level, access policies and accounts, and names the sections that need a restart.
-    If anything is wrong, it changes nothing (exit code 1).
+    It applies log level, access policies and accounts, and names the sections that need a restart
+    (exit code 3). If anything is wrong, it changes nothing (exit code 1).
     """
     order = ProcessOrder(action=ProcessAction.RELOAD, reason=reason)
-    give(invocation, admin, RELOAD, order, lines)
+    answer = give(invocation, admin, RELOAD, order, lines)
+    sys.exit(ExitCode.PARTLY if answer.needs_restart else ExitCode.DONE)
 
 
 @command
@@ -55,10 +56,13 @@ def drain(
 def lines(address: str, answer: ProcessAnswer) -> list[str]:
     """The answer for people."""
     done = "done" if answer.changed else "nothing to do"
+    if answer.needs_restart:
+        done = "done in part" if answer.changed else "nothing was applied"
     found = [f"process at {address}: {answer.action}: {done}"]
     if answer.before.reason != answer.after.reason:
         found.append(f"  state: {answer.before.reason} -> {answer.after.reason}")
     if answer.action == ProcessAction.RELOAD.value:
+        found.append(f"  applied: {', '.join(answer.applied) or 'nothing'}")
         found.append(f"  log level: {answer.after.log_level}")
         found.append(f"  access policies: {', '.join(answer.after.access) or 'none'}")
     if answer.needs_restart:

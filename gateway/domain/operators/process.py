@@ -72,6 +72,7 @@ class ProcessAnswer:
     changed: bool
     before: ProcessState
     after: ProcessState
+    applied: tuple[str, ...] = ()  # changed sections that a reload has put into effect
     needs_restart: tuple[str, ...] = ()  # changed sections that a reload can't apply
     warnings: tuple[str, ...] = ()  # about the new configuration
     report: DrainReport | None = None  # of a drain that was waited for

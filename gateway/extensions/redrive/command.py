@@ -23,9 +23,27 @@ from gateway.extensions.redrive.order import MOST_REDRIVEN, Group, Sample, Selec
 from gateway.extensions.redrive.redriving import RedriveOptions, RedriveOutcome
 
 PROBLEM = "yellow"
+
+
+def _refuse_reason(
+    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+) -> None:
+    """Refuse the filter's former name: with the other orders it is a reason for the log."""
+    if given:
+        text = f"name the filter --with-reason: --with-reason {given[0]}"
+        raise click.BadParameter(text, context, parameter)
+
+
 _FILTERS = (
     click.option(
-        "--reason", "reasons", multiple=True, help="Only dead letters with this reason. Repeatable."
+        "--with-reason",
+        "reasons",
+        multiple=True,
+        metavar="REASON",
+        help="Only dead letters with this reason. Repeatable.",
+    ),
+    click.option(
+        "--reason", multiple=True, hidden=True, expose_value=False, callback=_refuse_reason
     ),
     click.option(
         "--entity",
@@ -72,9 +90,8 @@ def redrive(
     """
     Show why messages of the backlog are dead-lettered, and move them back into it.
 
-    The syphon moves them to the primary from there: fix the cause first. Expired messages (reason
-    TTLExpiredException) are moved only with --reason TTLExpiredException: their time to live starts
-    again.
+    The syphon moves them to the primary from there: fix the cause first. Expired messages are moved
+    only with --with-reason TTLExpiredException: their time to live starts again.
 
     Exit code 3: some couldn't be moved. 75: the secondary doesn't answer.
     """
@@ -245,7 +262,7 @@ def _print(outcome: RedriveOutcome, *, executes: bool, now: datetime) -> None:
     _print_survey(console, outcome, now)
     survey, redriven = outcome.survey, outcome.redriven
     if any(group.reason == EXPIRED and not group.moves for group in survey.groups):
-        console.print(Text(f"expired messages are moved with --reason {EXPIRED} only"))
+        console.print(Text(f"expired messages are moved with --with-reason {EXPIRED} only"))
     if not executes:
         text = f"{survey.moves} of {survey.messages} dead letters would be moved: add --execute"
     elif redriven is None:

@@ -79,8 +79,8 @@ async def test_a_message_that_a_wrong_secret_dead_lettered_comes_home_with_the_s
         "tests.e2e.commands.environment", lambda: {**environment(), OTHER_SECRET: WRONG}
     )
     shown = await redrive(mended)
-    narrow = await redrive(mended, "--reason", "EntityNotFound", "--execute")
-    done = await redrive(mended, "--execute", "--reason", "EnvelopeMalformed")
+    narrow = await redrive(mended, "--with-reason", "EntityNotFound", "--execute")
+    done = await redrive(mended, "--execute", "--with-reason", "EnvelopeMalformed")
     bodies = await taken(primary.address, SOME)
     after = await redrive(mended)
 
