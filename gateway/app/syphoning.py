@@ -199,7 +199,9 @@ def _make_admin(
         runtime=runtime,
         refusals=Refusals(runtime.observer),
         sections=readings(),
-        syphon=LoneSyphon(syphon=syphon, depth=depth, namespaces=parts.namespaces),
+        syphon=LoneSyphon(
+            syphon=syphon, depth=depth, namespaces=parts.namespaces, records=parts.records
+        ),
     )
 
     def apply(fresh: Loaded) -> None:

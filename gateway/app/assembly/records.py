@@ -11,6 +11,7 @@ import attrs
 
 from gateway.app.assembly.roles import Role
 from gateway.app.runtime import Runtime
+from gateway.app.status.own_problems import ProblemWatch, problems_here
 from gateway.capabilities import Peeks
 from gateway.config.options import SERVE, SYPHON, Pairing
 from gateway.domain.envelope import Envelope
@@ -18,7 +19,6 @@ from gateway.domain.health.process_records import (
     CountByName,
     GatewayRecord,
     ProcessRecord,
-    RecordedProblem,
     SyphonRecord,
 )
 from gateway.domain.message import AcceptedBy
@@ -104,6 +104,12 @@ def services_of_records(
         inherits=records.kind == SYPHON,
         waits=records.kind == SYPHON,
     )
+    yield ProblemWatch(
+        problems=partial(problems_here, runtime, syphon, control.states),
+        reader=records.reader,
+        urgent=control.told,
+        rng=rng,
+    )
     yield RecordWriter(
         secondary=records.secondary,
         label=records.envelope.pair,
@@ -136,10 +142,7 @@ async def _described(
         orders=records.book.own,
         gateway=None if records.kind == SYPHON else _gateway(runtime, all_workers),
         syphon=None if syphon is None else _syphon(records, control, syphon),
-        problems=tuple(
-            RecordedProblem(text=f"{each.event}: {each.text}", since=each.last)
-            for each in runtime.observer.alarms()
-        ),
+        problems=problems_here(runtime, syphon, control.states),
     )
 
 

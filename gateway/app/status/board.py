@@ -11,6 +11,7 @@ import trio
 
 from gateway.app.assembly.opening import SPOOL
 from gateway.app.assembly.parts import Parts
+from gateway.app.assembly.records import RecordParts
 from gateway.app.certificates import CertificateWatch
 from gateway.app.operations.control_calls import Executors
 from gateway.app.runtime import Runtime
@@ -58,10 +59,13 @@ from gateway.pairing.pair import Pair
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS
+from gateway.wire.pairgate.verdict import of_others
 
 # Seconds for a namespace to answer a probe, and for the spool to report its figures. Together with
 # the depth they stay below the ten seconds that a scrape by Prometheus waits (`scrape_timeout`).
 PROBE_SECONDS: Final = 3.0
+# between two readings of the records of the pair's other processes, while somebody asks
+RECORDS_SECONDS: Final = 2.0
 # for the secondary to report the depth; after that the last known depth is reported
 BACKLOG_SECONDS: Final = 3.0
 
@@ -73,6 +77,7 @@ class LoneSyphon:
     syphon: Syphon
     depth: BacklogDepth
     namespaces: Mapping[str, Broker]
+    records: RecordParts | None = None  # None: it doesn't know the pair's other processes
 
 
 @attrs.frozen(kw_only=True)
@@ -94,12 +99,23 @@ class StatusBoard:
         pair_status = None
         async with trio.open_nursery() as nursery:  # the limits of both aren't added up
             nursery.start_soon(self._probe_idle)
+            if self._records is not None:
+                nursery.start_soon(self._records.reader.look_again, RECORDS_SECONDS)
             if pair is not None and pairing is not None:
                 pair_status = await self._pair(pair, pairing)
             elif self.syphon is not None and pairing is not None:
                 pair_status = await self._lone(self.syphon, pairing)
+        if pair_status is not None and (records := self._records) is not None:
+            others = of_others(records.reader.known.alive, records.book.process)
+            pair_status = attrs.evolve(pair_status, process_problems=others)
         workers = Workers() if self.parts is None else await self.parts.workers()
         return merged(self._status(pair_status), workers.running, workers.ended)
+
+    @property
+    def _records(self) -> RecordParts | None:
+        if self.parts is not None:
+            return self.parts.records
+        return None if self.syphon is None else self.syphon.records
 
     def counts(self) -> Status:
         """

@@ -344,6 +344,16 @@ class StateChangeCount:
 
 
 @attrs.frozen(kw_only=True)
+class ProcessProblem:
+    """A problem of another process of the pair, as its record has it."""
+
+    process: str  # the kind of process, its host and id
+    text: str
+    since: datetime | None = None
+    remedy: str = ""
+
+
+@attrs.frozen(kw_only=True)
 class PairStatus:
     """The pair, its troubled entities, and what it did since the start."""
 
@@ -431,6 +441,15 @@ class PairStatus:
     )
     state_changes: tuple[StateChangeCount, ...] = field(default=(), metadata=ALL)
     primary_answers: bool | None = None  # None: not known
+    # Problems of the pair's other processes, as far as this one may read their records.
+    process_problems: tuple[ProcessProblem, ...] = field(
+        default=(),
+        metadata=gauge(
+            "pairgate_process_problems",
+            "Problems that the pair's other processes tell.",
+            of=lambda pair: len(pair.process_problems),
+        ),
+    )
 
     @property
     def syphons_alive(self) -> int | None:

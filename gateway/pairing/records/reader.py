@@ -7,6 +7,7 @@ processes receive from the backlog.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from math import inf
 from typing import Final
 
 import attrs
@@ -78,13 +79,14 @@ class RecordReader:
     _last: datetime | None = attrs.field(default=None, init=False)
     _since: datetime | None = attrs.field(default=None, init=False)
     _refused: int = attrs.field(default=0, init=False)
+    _looked: float = attrs.field(default=-inf, init=False)  # by Trio's clock
 
     async def look(self) -> PairRecords:
         """
         Ask the secondary, for `LOOK_LIMIT` at most. Raises nothing: `unknown` has the reason for
         which nothing was read. The orders in force by older records are told all the same.
         """
-        self.pages = 0
+        self.pages, self._looked = 0, trio.current_time()
         consumers, unknown = 0, "the secondary doesn't answer"
         with trio.move_on_after(LOOK_LIMIT):
             try:
@@ -101,6 +103,12 @@ class RecordReader:
         self.known = self._told(consumers, unknown)
         self.changes.notify()
         return self.known
+
+    async def look_again(self, seconds: float) -> None:
+        """As `look`, unless somebody has looked in the last `seconds`, or nothing may be read."""
+        await trio.lowlevel.checkpoint()
+        if self.may_read is not False and trio.current_time() >= self._looked + seconds:
+            await self.look()
 
     async def _look(self) -> int:
         """Read what is new; return the number of consumers where nothing can be read."""

@@ -3,18 +3,19 @@ The meaning of a status in words: the problems that an operator should solve, wi
 command `status`, the page and the JSON of the endpoint `admin` show them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
 from gateway.domain.dead_letters import DeadLetters
-from gateway.domain.health.abilities import Ability, AbilityState
+from gateway.domain.health.abilities import Ability, AbilityState, AbilityStatus
 from gateway.domain.health.expiry import Expiry, Urgency
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.health.way_home import WayHome, progress_of
 from gateway.domain.status.listening import Wake
 from gateway.domain.status.pair import Cause, PairStatus, SpoolStatus, Waiting
-from gateway.domain.status.process import NamespaceStatus, Status
+from gateway.domain.status.process import Alarm, Status
+from gateway.wire.pairgate.verdict import all_problems
 
 _REMEDY: Final = "fix the cause, then run `pairgate redrive"
 _REACH: Final = Ability.REACH.value
@@ -44,18 +45,26 @@ _USUAL_ADVICE: Final = "see docs/reference/status.md"
 
 
 def problems_of(status: Status) -> tuple[str, ...]:
-    """The problems that an operator should look at, one line each; empty: healthy."""
+    """
+    The problems of the pair, or of this process alone, that an operator should look at, one line
+    each; empty: healthy.
+    """
+    others = () if status.pair is None else status.pair.process_problems
+    return all_problems(own_problems(status), others, status.at)
+
+
+def own_problems(status: Status) -> tuple[str, ...]:
+    """The problems of this process."""
     at = status.at
-    alarms = (
-        f"{each.event}, {span((at - each.last).total_seconds())} ago: {each.text};"
-        f" {_ALARM_ADVICE.get(each.event, _USUAL_ADVICE)}"
-        for each in status.alarms
-        if not each.over
+    namespaces = (
+        text
+        for each in status.namespaces
+        for text in namespace_problems(each.name, each.abilities, at)
     )
-    namespaces = (text for each in status.namespaces for text in _namespace(each, at))
     ends = dict.fromkeys(text for each in status.expiries for text in expiry_problems(each))
     pair = _problems_of(status.pair, _lost(status), at)
     sections = (text for each, value in status.sections.items() for text in each.problems(value))
+    alarms = alarm_problems(status.alarms, at)
     # A drill comes first: it explains what the namespaces lack.
     return (*sections, *namespaces, *pair, *alarms, *ends)
 
@@ -104,24 +113,36 @@ def _lost(status: Status) -> bool:
     return any(one is not None and one.state is AbilityState.NO for one in reached)
 
 
-def _namespace(namespace: NamespaceStatus, at: datetime) -> Sequence[str]:
+def alarm_problems(alarms: Iterable[Alarm], at: datetime) -> list[str]:
+    """A line for each alarm whose cause isn't known to have ended."""
+    return [
+        f"{each.event}, {span((at - each.last).total_seconds())} ago: {each.text};"
+        f" {_ALARM_ADVICE.get(each.event, _USUAL_ADVICE)}"
+        for each in alarms
+        if not each.over
+    ]
+
+
+def namespace_problems(
+    namespace: str, abilities: Mapping[str, AbilityStatus], at: datetime
+) -> list[str]:
     """A line per missing ability, except management, which a gateway can do without."""
     troubled = {
         name: ability
-        for name, ability in namespace.abilities.items()
+        for name, ability in abilities.items()
         if ability.state is AbilityState.NO and name in _LACKS
     }
     if _REACH in troubled:
         troubled = {_REACH: troubled[_REACH]}  # the cause of the others
     return [
-        f"namespace {namespace.name} {_LACKS[name]} for {span((at - one.since).total_seconds())}:"
+        f"namespace {namespace} {_LACKS[name]} for {span((at - one.since).total_seconds())}:"
         f" {one.error}; {one.remedy}"
         for name, one in troubled.items()
         if one.since is not None
     ]
 
 
-def _waiting(waiting: Waiting) -> str:
+def waiting_problem(waiting: Waiting) -> str:
     """The cause, for how long, and the remedy."""
     lasts, left = span(waiting.seconds), span(waiting.left)
     if waiting.cause is Cause.GONE:
@@ -135,14 +156,21 @@ def _waiting(waiting: Waiting) -> str:
     )
 
 
+def entity_problems(states: Mapping[str, int]) -> list[str]:
+    """A line for each state in which entities are in trouble."""
+    return [
+        f"entities that are {state}: {count}; {_ADVICE[state]}"
+        for state, count in states.items()
+        if state in _ADVICE and count
+    ]
+
+
 def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]:
     if pair is None:
         return []
-    found = [
-        f"entities that are {state}: {count}; {_ADVICE[state]}"
-        for state, count in pair.states.items()
-        if state in _ADVICE and count and not (state == "pinned" and pair.pins)
-    ]
+    told = {"pinned"} if pair.pins else set()  # by name, below
+    states = {name: count for name, count in pair.states.items() if name not in told}
+    found = entity_problems(states)
     if missing := [each.entity for each in pair.entities if each.missing]:
         found.append(
             f"missing or disabled on the primary: {', '.join(missing)}; create them (`pairgate"
@@ -163,7 +191,7 @@ def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]
         found += _left(pair, at)
     found += [f"pinned to the backlog: {each}; `pairgate failback`" for each in pair.pins]
     found += [f"the syphon is paused: {each}; `pairgate resume`" for each in pair.syphon.pauses]
-    found += map(_waiting, pair.syphon.waiting)
+    found += map(waiting_problem, pair.syphon.waiting)
     found += _dead_letter_problems(pair)
     if pair.spool is not None:
         found += _spool_problems(pair.spool)

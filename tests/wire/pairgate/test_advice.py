@@ -11,35 +11,16 @@ from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable, Unrea
 from gateway.domain.health.abilities import Abilities, Ability
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.status.pair import (
-    BacklogStatus,
     BusyEntity,
     Cause,
     PairStatus,
     SpoolStatus,
-    SyphonStatus,
     TroubledEntity,
     Waiting,
 )
 from gateway.domain.status.process import Alarm, NamespaceStatus, Status
 from gateway.wire.pairgate.advice import problems_of
-from tests.wire.pairgate.advice import ALIVE, NOW, seen
-
-
-def pair(usable: int | None = 9, **states: int) -> PairStatus:
-    return PairStatus(
-        label="east",
-        states={name.replace("_", "-"): count for name, count in states.items()},
-        entities=(),
-        backlog=BacklogStatus(wanted=10, usable=usable, pending=5, oldest_age=1.5, as_of=NOW),
-        syphon=SyphonStatus(
-            running=True, moved=0, rate=0.0, last_moved=None, backing_off=0, dead_lettered=0
-        ),
-        sends=(),
-        inflight=0,
-        max_inflight=100,
-        paused=0,
-        pauses=0,
-    )
+from tests.wire.pairgate.advice import ALIVE, NOW, pair, seen
 
 
 def problems(pair: PairStatus | None = None, *alarms: Alarm) -> tuple[str, ...]:

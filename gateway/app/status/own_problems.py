@@ -1,0 +1,85 @@
+"""The problems of this process, as its record tells them to the pair's other processes."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.app.runtime import Runtime
+from gateway.changes import Changes
+from gateway.domain.failover import State
+from gateway.domain.health.process_records import RecordedProblem
+from gateway.pairing.records.reader import RecordReader
+from gateway.pairing.states import EntityStates
+from gateway.pairing.syphon.syphon import Syphon
+from gateway.wire.pairgate.advice import (
+    alarm_problems,
+    entity_problems,
+    namespace_problems,
+    waiting_problem,
+)
+from gateway.wire.pairgate.verdict import recorded
+
+EVERY: Final = 1.0  # seconds between two looks at the own problems, which ask nobody
+# In an outage all gateways of a fleet have a new problem at once: together they leave so many
+# records a second, half of the requests that the secondary is promised to get at most.
+RECORDS_A_SECOND: Final = 5.0
+MANY: Final = 600  # processes, where a process may not read how many there are
+# Each process that reads the depth finds out for itself whether messages are left.
+_SEEN_BY_ALL: Final = frozenset({"backlog_orphaned"})
+
+
+def problems_here(
+    runtime: Runtime, syphon: Syphon | None, states: EntityStates | None
+) -> tuple[RecordedProblem, ...]:
+    """The problems of this process. Nobody is asked."""
+    at, watches = runtime.now(), runtime.abilities
+    alarms = [each for each in runtime.observer.alarms() if each.event not in _SEEN_BY_ALL]
+    troubled = () if states is None else states.troubled()
+    # The orders of operators are in the record anyway.
+    counts = Counter(each.state.value for each in troubled if each.state is not State.PINNED)
+    lines = [
+        *(
+            text
+            for name in runtime.meters
+            if name in watches
+            for text in namespace_problems(name, watches[name].status(), at)
+        ),
+        *alarm_problems(alarms, at),
+        *entity_problems(counts),
+        *map(waiting_problem, () if syphon is None else syphon.waiting()),
+    ]
+    return recorded(lines, at)
+
+
+@attrs.define(eq=False, kw_only=True)
+class ProblemWatch:
+    """Lets the record of this process be written as soon as its problems are others."""
+
+    problems: Callable[[], Sequence[RecordedProblem]]
+    reader: RecordReader
+    urgent: Changes
+    rng: random.Random
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch until cancelled."""
+        task_status.started()
+        told = self._texts()
+        while True:
+            await trio.sleep(EVERY)
+            if self._texts() == told:
+                continue
+            await trio.sleep(self.rng.uniform(0.0, self._processes() / RECORDS_A_SECOND))
+            told = self._texts()
+            self.urgent.notify()
+
+    def _texts(self) -> frozenset[str]:
+        """The problems without their figures, which change more often."""
+        return frozenset(each.text.partition(": ")[0] for each in self.problems())
+
+    def _processes(self) -> int:
+        known = self.reader.known
+        return MANY if known.unknown else len(known.alive)

@@ -1,0 +1,80 @@
+"""A process tells its problems to the pair's others as soon as they change."""
+
+import random
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from gateway.app.runtime import Runtime
+from gateway.app.status.own_problems import EVERY, RECORDS_A_SECOND, ProblemWatch, problems_here
+from gateway.brokers.meter import Meter
+from gateway.changes import Changes
+from gateway.domain.errors import Unreachable
+from gateway.domain.events.gateway import BacklogOrphaned, SyphonStalled
+from gateway.domain.health.abilities import Ability
+from gateway.domain.health.process_records import PairRecords, ProcessRecord, RecordedProblem
+from gateway.pairing.records.reader import RecordReader
+from gateway.store.local.memory import MemoryBroker
+from gateway.telemetry.abilities import AbilityWatch
+from tests.harness.clocks import VirtualClock
+
+LOST = RecordedProblem(text="namespace east hasn't been reached: refused")
+
+
+async def test_the_problems_of_a_process_are_its_namespaces_and_alarms(
+    autojump_clock: MockClock,
+) -> None:
+    clock = VirtualClock()
+    runtime = Runtime()
+    runtime.meters["east"] = Meter(trio.current_time)
+    watch = runtime.abilities["east"] = AbilityWatch(clock=clock)
+    watch.failed(Ability.SEND, Unreachable("refused"))
+    runtime.observer.report(SyphonStalled(pending=5, seconds=60.0))
+    # Each process that reads the depth finds out for itself.
+    runtime.observer.report(BacklogOrphaned(pending=5, seconds=60.0))
+
+    texts = [each.text.partition(": ")[0] for each in problems_here(runtime, None, None)]
+
+    assert texts == ["namespace east hasn't been reached", "syphon_stalled"]
+
+
+def watch_of(problems: list[RecordedProblem], processes: int) -> ProblemWatch:
+    clock = VirtualClock()
+    broker = MemoryBroker(clock, random.Random(1))
+    reader = RecordReader(secondary=broker, label="east", clock=clock)
+    record = ProcessRecord(
+        process="a", host="h", kind="serve", pid=1, started=clock(), at=clock(), interval=30.0
+    )
+    reader.known = PairRecords(at=clock(), alive=(record,) * processes, unknown="")
+    return ProblemWatch(
+        problems=lambda: problems, reader=reader, urgent=Changes(), rng=random.Random(2)
+    )
+
+
+async def test_a_change_of_the_problems_is_urgent_and_one_of_their_figures_is_not(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    problems = [LOST]
+    watch = watch_of(problems, 2)
+    await nursery.start(watch.run)
+    problems[0] = attrs.evolve(LOST, text=f"{LOST.text} again")
+    await trio.sleep(10 * EVERY)
+    same = watch.urgent.version
+    problems.clear()
+    await trio.sleep(2 * EVERY)
+
+    assert (same, watch.urgent.version) == (0, 1)
+
+
+async def test_a_fleet_that_loses_its_primary_does_not_tell_it_at_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    problems: list[RecordedProblem] = []
+    watch = watch_of(problems, 1000)
+    await nursery.start(watch.run)
+    problems.append(LOST)
+    began = trio.current_time()
+    await watch.urgent.wait(0)
+
+    assert EVERY + 10.0 < trio.current_time() - began <= EVERY + 1000 / RECORDS_A_SECOND
