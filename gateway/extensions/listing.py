@@ -15,6 +15,7 @@ from gateway.extensions.drill import EXTENSION as DRILL
 from gateway.extensions.extension import Extension
 from gateway.extensions.hedging import EXTENSION as HEDGING
 from gateway.extensions.order import EXTENSION as ORDER
+from gateway.extensions.outage_report import EXTENSION as OUTAGE_REPORT
 from gateway.extensions.purge import EXTENSION as PURGE
 from gateway.extensions.redrive import EXTENSION as REDRIVE
 from gateway.extensions.sharding import EXTENSION as SHARDING
@@ -31,6 +32,7 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     REDRIVE,
     PURGE,
     DRILL,  # what it refuses is never announced
+    OUTAGE_REPORT,
     ANNOUNCEMENTS,
     CLUSTER,
     TAKE_OVER,

@@ -1,7 +1,7 @@
 """Counts events, for the status of the process, and the connections of clients by protocol."""
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -94,6 +94,8 @@ class GatewayWatch:
 
     _inner: Observer
     _clock: WallClock
+    # Are called with each event, after the inner observer.
+    followers: list[Callable[[Event], None]] = attrs.field(factory=list, init=False)
     moved: int = attrs.field(default=0, init=False)  # messages, by syphons
     last_moved: datetime | None = attrs.field(default=None, init=False)
     # The last reason for which a message couldn't be moved, since the last moved message.
@@ -134,6 +136,8 @@ class GatewayWatch:
         if level != "debug":
             self.recent.record(event)
         self._inner.report(event)
+        for follow in self.followers:
+            follow(event)
 
     def _count(self, event: Event) -> None:
         match event:

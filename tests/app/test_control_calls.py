@@ -45,6 +45,13 @@ from gateway.domain.operators.process import (
 from gateway.domain.status.process import Status
 from gateway.extensions.drill import calls as drilling
 from gateway.extensions.drill.order import Drill, DrillAnswer, DrillFault, DrillOrder, DrillState
+from gateway.extensions.outage_report.calls import OUTAGES
+from gateway.extensions.outage_report.outage import (
+    DepthPoint,
+    EntityOutage,
+    OutageReport,
+    RecordedOutage,
+)
 from gateway.extensions.purge import calls as purging
 from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
 from gateway.extensions.redrive.calls import REDRIVE
@@ -88,6 +95,13 @@ SHARD = ShardReport(
     messages=0,
     is_empty=True,
     not_counted=("scheduled",),
+)
+OUTAGE = RecordedOutage(
+    began=DATE,
+    cause="refused",
+    entities=(EntityOutage(entity="orders", began=DATE, diverted=None),),
+    dead_lettered={"expired": 2},
+    curve=(DepthPoint(at=DATE, pending=None),),
 )
 DRILLS = DrillState(allowed=True, longest=900.0, drill=RUNNING)
 PROCESS = ProcessState(ready=True, reason="serving", log_level="info", access=("ops",))
@@ -155,6 +169,7 @@ EXAMPLES: Mapping[Call, tuple[Any, Any]] = {
     purging.PURGE: (PURGE, PurgeAnswer(queue="q", dead_letters=True, messages=3, purged=2, left=1)),
     drilling.DRILLS: (NoKeys(), DRILLS),
     SHARDS: (NoKeys(), ShardsAnswer(shards=(SHARD,))),
+    OUTAGES: (NoKeys(), OutageReport(outages=(OUTAGE,), markdown="# Outage")),
     drilling.DRILL: (DRILL, drilled("drill")),
     drilling.END_DRILL: (NoKeys(), drilled("end-drill")),
     table.RELOAD: (ProcessOrder(**table.RELOAD.fixed, reason="new batch"), of_process("reload")),

@@ -223,6 +223,7 @@ async def test_at_no_moment_of_an_outage_do_status_metrics_and_log_contradict_th
             if syphon:
                 # A copy that the secondary answered late may come when the others are home.
                 await gateway.until(lambda: moved(gateway) >= diverted, PATIENCE)
+                await gateway.seen("outage_over", empty=True)
             else:
                 await gateway.until(lambda: gateway.count("backlog_orphaned") > 0, PATIENCE)
             await trio.sleep(1)

@@ -25,6 +25,8 @@ class _Counted:
 class SendCounters:
     """Messages and durations since the start, by who accepted them or by the error."""
 
+    # Seconds of the slowest send since somebody has set it to 0, accepted or not.
+    slowest: float = attrs.field(default=0.0, init=False)
     _accepted: dict[AcceptedBy, _Counted] = attrs.field(factory=dict, init=False)
     # By outcome and the class of the error.
     _failed: dict[tuple[str, str], _Counted] = attrs.field(factory=dict, init=False)
@@ -37,6 +39,7 @@ class SendCounters:
             counted = self._accepted[accepted_by] = _Counted()
         counted.messages += messages
         counted.seconds.record(seconds)
+        self.slowest = max(self.slowest, seconds)
 
     def failed(self, error: BrokerError | None, messages: int, seconds: float) -> None:
         """Count a batch that nobody accepted; no error: its caller has gone."""
@@ -45,6 +48,7 @@ class SendCounters:
         counted = self._failed.setdefault((outcome.value, name), _Counted())
         counted.messages += messages
         counted.seconds.record(seconds)
+        self.slowest = max(self.slowest, seconds)
 
     @contextmanager
     def transaction(self, messages: int, clock: Callable[[], float]) -> Iterator[None]:

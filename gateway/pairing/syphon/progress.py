@@ -58,7 +58,8 @@ class ProgressReporter:
             moved, dead_lettered = self._moved, self._dead_lettered
             seen = await self._moves.wait(seen)
             began = self._last
-            self.observer.report(BacklogMoves(label=self.label, left=await count()))
+            left = await self._count_whole(count, moved + dead_lettered)
+            self.observer.report(BacklogMoves(label=self.label, left=left))
             left = await self._report_progress(count, moved)
             if left == 0:
                 self.observer.report(
@@ -70,6 +71,14 @@ class ProgressReporter:
                     )
                 )
             seen = self._moves.version
+
+    async def _count_whole(self, count: Count, before: int) -> int | None:
+        """
+        The messages that waited when the backlog began to move: those that have left it while they
+        were counted are among them. `before` had left it earlier.
+        """
+        left = await count()
+        return None if left is None else left + self._moved + self._dead_lettered - before
 
     async def _count_when_due(self, count: Count) -> int | None:
         """Count after `EVERY`, or as soon as no message moves any more, if none is left then."""

@@ -1,0 +1,112 @@
+"""An outage as Markdown, for a post-mortem."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from gateway.extensions.outage_report.outage import DepthPoint, RecordedOutage
+
+WIDEST: Final = 40  # characters of a bar of the curve
+MOST_ROWS: Final = 24  # of the curve
+MOST_ENTITIES: Final = 20  # rows that somebody reads; all of them are in the JSON
+UNKNOWN: Final = "not known"
+
+
+def report_of(outages: Sequence[RecordedOutage]) -> str:
+    """All of them, the latest first."""
+    if not outages:
+        return "No outage since the process started.\n"
+    return "\n".join(line for outage in outages for line in _lines(outage))
+
+
+def _lines(outage: RecordedOutage) -> Iterator[str]:
+    yield f"# Outage of {_date(outage.began)}"
+    yield ""
+    yield from _table(("", ""), _figures(outage))
+    yield ""
+    entities = [
+        (
+            each.entity,
+            _date(each.began),
+            "not yet" if each.back is None else _date(each.back),
+            _number(each.diverted),
+            each.reason,
+        )
+        for each in outage.entities[:MOST_ENTITIES]
+    ]
+    if entities:
+        yield "## Entities"
+        yield ""
+        yield from _table(("entity", "in trouble since", "back", "diverted", "reason"), entities)
+        if outage.troubled > len(entities):
+            yield f"\nand {outage.troubled - len(entities)} more."
+        yield ""
+    if outage.curve:
+        yield "## Messages on the backlog"
+        yield ""
+        yield "```text"
+        yield from _curve(outage.curve)
+        yield "```"
+        yield ""
+
+
+def _figures(outage: RecordedOutage) -> Iterator[tuple[str, str]]:
+    yield "cause", outage.cause
+    yield "began", _date(outage.began)
+    if outage.namespace_back is not None:
+        yield "the primary answered again", _date(outage.namespace_back)
+    back = outage.entities_back
+    if outage.entities:
+        yield "the last entity was back", "not yet" if back is None else _date(back)
+    yield "over", _ending(outage)
+    yield "entities", str(outage.troubled)
+    yield "diverted messages", _number(outage.diverted)
+    yield "moved home by this process", _number(outage.moved)
+    yield "twice (hedged sends)", _number(outage.twice)
+    yield "possibly twice, by producers' sends", _number(outage.possibly_twice)
+    yield "possibly twice, by the syphon", _number(outage.possibly_twice_by_syphon)
+    yield "sends with an error at the client", _number(outage.failed)
+    stall = outage.longest_stall
+    yield "slowest send", UNKNOWN if stall is None else f"{stall:.3g} s"
+    dead = ", ".join(f"{reason}: {count}" for reason, count in outage.dead_lettered.items())
+    yield "dead-lettered", dead or "0"
+
+
+def _ending(outage: RecordedOutage) -> str:
+    if outage.ended is None:
+        return "it goes on"
+    lasted = timedelta(seconds=round((outage.ended - outage.began).total_seconds()))
+    doubt = "" if outage.empty else "; nobody could tell whether the backlog was empty"
+    return f"{_date(outage.ended)}, after {lasted}{doubt}"
+
+
+def _curve(points: Sequence[DepthPoint]) -> Iterator[str]:
+    highest = max((each.pending or 0 for each in points), default=0)
+    step = -(-len(points) // MOST_ROWS) or 1
+    for each in points[::step]:
+        if each.pending is None:
+            yield f"{each.at:%H:%M:%S}          ?"
+            continue
+        bar = "#" * (-(-each.pending * WIDEST // highest) if highest else 0)
+        yield f"{each.at:%H:%M:%S} {each.pending:>10} {bar}".rstrip()
+
+
+def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heading)} |"
+    yield f"|{' --- |' * len(heading)}"
+    for row in rows:
+        yield f"| {' | '.join(map(_cell, row))} |"
+
+
+def _cell(text: str) -> str:
+    """Names and reasons come from outside: they end neither their cell nor their line."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    return printable.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _date(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _number(value: int | None) -> str:
+    return UNKNOWN if value is None else str(value)

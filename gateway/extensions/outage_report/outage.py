@@ -1,0 +1,60 @@
+"""An outage of the primary, as the gateway that reports it has seen it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class DepthPoint:
+    """The backlog at a date: messages of all gateways. None: not known."""
+
+    at: datetime
+    pending: int | None
+
+
+@attrs.frozen(kw_only=True)
+class EntityOutage:
+    """An entity in the outage."""
+
+    entity: str
+    began: datetime  # it was in doubt, or left the primary
+    back: datetime | None = None  # for the last time; None: it isn't
+    reason: str = ""  # of the first change
+    diverted: int | None = 0  # messages; None: not known
+
+
+@attrs.frozen(kw_only=True)
+class RecordedOutage:
+    """
+    An outage: from the first entity in trouble to the date at which all were back and the backlog
+    was empty. Figures are those of the gateway's process; None: not known.
+    """
+
+    began: datetime
+    cause: str
+    namespace_back: datetime | None = None  # it answered again; None: it was never lost as a whole
+    entities_back: datetime | None = None  # the last one; None: not all are
+    ended: datetime | None = None  # None: the outage goes on
+    # True: the backlog was empty at the end; False: it isn't, or isn't yet; None: nobody can tell.
+    empty: bool | None = False
+    troubled: int = 0  # entities
+    entities: tuple[EntityOutage, ...] = ()  # those with the most diverted messages first
+    diverted: int | None = 0  # messages that were accepted by the backlog or the spool
+    moved: int | None = 0  # by the syphon of this process; None: another process moves them
+    twice: int | None = 0  # both namespaces accepted them: hedged sends
+    possibly_twice: int | None = 0  # of producers, as an attempt had no answer
+    possibly_twice_by_syphon: int | None = 0  # None: another process moves them
+    failed: int | None = 0  # sends that ended with an error at the client
+    longest_stall: float | None = 0.0  # seconds of the slowest send
+    dead_lettered: Mapping[str, int] = attrs.field(factory=dict)  # by reason
+    curve: tuple[DepthPoint, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class OutageReport:
+    """The last outages, the latest first; `markdown` is the same for people."""
+
+    outages: tuple[RecordedOutage, ...]
+    markdown: str = ""

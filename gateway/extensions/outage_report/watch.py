@@ -1,0 +1,72 @@
+"""Finds out when an outage is over: its last entity is back, and the backlog is empty."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.events.gateway import Event
+from gateway.extensions.outage_report.book import OutageBook
+from gateway.pairing.depth import BacklogDepth
+
+EVERY: Final = 10.0  # seconds between two readings of the depth: each is billed
+ANSWER_LIMIT: Final = 5.0  # seconds: as `pairing.depth.COUNT_LIMIT`
+# Seconds without a known depth after which the outage ends without one. Some namespaces never tell
+# it; RabbitMQ doesn't for a minute after the connection of a consumer was lost.
+UNKNOWN: Final = 120.0
+SETTLED: Final = 2.0  # seconds in which a send that is under way may still be diverted
+
+
+async def nothing_spooled() -> bool:  # noqa: ASYNC124 it stands for one that waits
+    """Return True, as there is no spool."""
+    return True
+
+
+@attrs.define(eq=False, kw_only=True)
+class OutageWatch:
+    """Reports `OutageOver`. Reads the depth only while all entities are back and messages wait."""
+
+    book: OutageBook
+    depth: BacklogDepth
+    report: Callable[[Event], None]
+    is_spool_empty: Callable[[], Awaitable[bool]] = nothing_spooled
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        changes = self.book.changes
+        while True:
+            seen = changes.version
+            if not self.book.waits_for_backlog:
+                await changes.wait(seen)
+                continue
+            await trio.sleep(SETTLED)
+            empty = await self._wait_empty()
+            if self.book.waits_for_backlog:
+                self.report(self.book.close(empty=empty))
+
+    async def _wait_empty(self) -> bool | None:
+        """
+        Return True when the backlog is empty, None if its depth is unknown for `UNKNOWN` seconds,
+        False if the outage goes on.
+        """
+        changes, known = self.book.changes, trio.current_time()
+        while self.book.waits_for_backlog:
+            seen = changes.version
+            if await self._is_empty():
+                return True
+            if self.depth.last.pending is not None:
+                known = trio.current_time()
+            elif trio.current_time() >= known + UNKNOWN:
+                return None
+            with trio.move_on_after(EVERY):
+                await changes.wait(seen)
+        return False
+
+    async def _is_empty(self) -> bool:
+        if not await self.is_spool_empty():
+            return False
+        if not self.book.is_filled:
+            return True
+        reading = await self.depth.ask(ANSWER_LIMIT)
+        return reading is not None and reading.pending == 0

@@ -1,0 +1,129 @@
+"""An outage is one event with true totals, and a report, when all is home again."""
+
+import attrs
+import trio
+
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import Unreachable
+from gateway.domain.events.outages import OutageOver
+from gateway.extensions.outage_report.book import OutageBook
+from gateway.extensions.outage_report.watch import OutageWatch
+from gateway.telemetry.log import LogObserver
+from gateway.telemetry.watch import GatewayWatch
+from tests.harness.faults import Operation
+from tests.pairing.harness import (
+    BILLS,
+    ORDERS,
+    Harness,
+    message,
+    refuse,
+    send,
+    virtual_time,
+)
+
+pytestmark = virtual_time
+_QUEUE = QueueProperties()
+_MANAGES = (Operation.MANAGE,)
+
+
+@attrs.frozen
+class Scene:
+    """A pair with its syphon, whose events a book hears."""
+
+    harness: Harness
+    pair: object
+    book: OutageBook
+    lines: list[str]
+
+    def told(self, kind):
+        return self.harness.events.of(kind)
+
+
+async def staged(harness: Harness, *, syphon: bool = True, **options) -> Scene:
+    """The events go to a log as well, whose lines are kept."""
+    lines: list[str] = []
+    events = harness.events
+    log = LogObserver(lines.append, as_json=True, level="info", clock=harness.clock)
+    watch = GatewayWatch(events, harness.clock)
+    book = OutageBook(primary="north", clock=harness.clock, moves=syphon)
+    watch.followers += [book.record, log.report]
+    harness.events = watch
+    pair = await harness.pair(failover_interval=0.0, ping_interval=20.0, **options)
+    book.sends, book.samples = pair.broker.sends, lambda: pair.depth.history
+    service = OutageWatch(book=book, depth=pair.depth, report=watch.report)
+    await harness.nursery.start(service.run)
+    if syphon:
+        moving = harness.make_syphon(states=pair.states)
+        await harness.nursery.start(moving.run)
+    harness.events = events
+    return Scene(harness, pair, book, lines)
+
+
+async def test_an_outage_ends_with_one_event_that_has_the_totals(harness):
+    scene = await staged(harness)
+    harness.primary.fail(refuse(Unreachable, "connection refused"))
+    for number in range(5):
+        for entity in (ORDERS, BILLS):
+            await send(scene.pair, message(f"{entity}-{number}"), entity=entity)()
+        await trio.sleep(10.0)
+    during = scene.told(OutageOver), scene.book.all()[0]
+    harness.primary.heal()
+
+    await trio.sleep(60.0)
+
+    assert during[0] == []
+    assert (during[1].ended, during[1].diverted, during[1].moved) == (None, 10, 0)
+    [over] = scene.told(OutageOver)
+    assert "connection refused" in over.cause
+    assert (over.entities, over.diverted, over.moved, over.empty) == (2, 10, 10, True)
+    assert 50.0 <= over.seconds < 110.0
+    [outage] = scene.book.all()
+    assert {each.entity: each.diverted for each in outage.entities} == {"orders": 5, "Bills": 5}
+    assert all(each.back is not None for each in outage.entities)
+
+
+async def test_an_outage_lasts_until_another_process_has_emptied_the_backlog(harness):
+    scene = await staged(harness, syphon=False)
+    harness.primary.fail(refuse(Unreachable, "connection refused"))
+    await send(scene.pair, message("m1"))()
+    harness.primary.heal()
+    await trio.sleep(120.0)
+    early = scene.told(OutageOver)
+
+    await harness.syphon()
+    await trio.sleep(30.0)
+
+    assert early == []
+    [over] = scene.told(OutageOver)
+    assert (over.diverted, over.moved, over.empty) == (1, None, True)
+
+
+async def test_an_outage_with_a_depth_that_nobody_tells_ends_unknown(harness):
+    scene = await staged(harness, syphon=False)
+    harness.secondary.fail(refuse(Unreachable, "no answer"), *_MANAGES)
+    harness.primary.fail(refuse(Unreachable, "connection refused"))
+    await send(scene.pair, message("m1"))()
+    harness.primary.heal()
+
+    await trio.sleep(300.0)
+
+    [over] = scene.told(OutageOver)
+    assert over.empty is None
+
+
+async def test_an_outage_of_300_queues_is_tens_of_lines(harness):
+    scene = await staged(harness)
+    entities = [EntityPath(f"queue-{number}") for number in range(300)]
+    for entity in entities:
+        await harness.primary.store.create_queue(entity, _QUEUE)
+    harness.primary.fail(refuse(Unreachable, "connection refused"))
+    for entity in entities:
+        await send(scene.pair, message(entity.name), entity=entity)()
+    await trio.sleep(75.0)
+    harness.primary.heal()
+
+    await trio.sleep(120.0)
+
+    [over] = scene.told(OutageOver)
+    assert (over.entities, over.diverted, over.moved) == (300, 300, 300)
+    assert len(scene.lines) < 60
