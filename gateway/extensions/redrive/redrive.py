@@ -83,13 +83,13 @@ class Redrive:
         grouping = Grouping(selection, peek=peek)
         problems: dict[str, BrokerError] = {}
 
-        async def look(info: EntityInfo) -> None:
+        async def survey_one(info: EntityInfo) -> None:
             try:
                 await self._survey(info, grouping)
             except BrokerError as error:
                 problems[f"{info.path}: {_why(error)}"] = error
 
-        await self._on_each_queue(look)
+        await self._on_each_queue(survey_one)
         return Survey(
             groups=grouping.groups(),
             problems=tuple(problems),
