@@ -16,6 +16,7 @@ ASSEMBLY: Final = (
     *sorted((PACKAGE / "extensions" / "workers").glob("*.py")),
     PACKAGE / "config" / "kinds.py",
     *sorted((PACKAGE / "extensions").glob("*/assembly.py")),
+    *sorted((PACKAGE / "extensions").glob("*/feature.py")),
     PACKAGE / "pairing" / "pair.py",
 )
 # By module: fields that change while a process runs, such as counts and deadlines. A part that

@@ -98,7 +98,15 @@ async def test_orders_probes_and_drills_are_answered_as_the_page_shows(gateways:
         assert (await send(gateway.address, "one", b"hello")) == (201, "backlog")
     await ask(gateway, "POST", "/v1/end-drill", {})
     probe = await ask(gateway, "POST", "/v1/probe", {"targets": ["one"]})
+    url = f"--url=http://127.0.0.1:{gateway.ports[1]}"
+    [commands] = blocks("docs/how-to/operate/report-an-outage.md", "sh")
+    reports = [
+        await run(gateway.folder, *shlex.split(each)[1:], url) for each in commands.splitlines()
+    ]
 
+    assert [code for code, _, _ in reports] == [0, 0], reports
+    assert "| one |" in reports[0][1]
+    assert json.loads(reports[1][1])["outages"][0]["diverted"] > 0
     assert failover == shown(FAILOVER.replace('"orders"', '"one"'))
     [pin] = json.loads(told.stdout)["after"]["pins"]
     assert (pin["target"], pin["until"]) == ("orders/*", "2027-01-01T06:00:00+00:00")

@@ -8,6 +8,6 @@ EXTENSION: Final = Extension(
     package=__name__,
     calls=["calls:OUTAGES"],
     features=["feature:make"],
-    services=["feature:SERVICE"],
+    services=["assembly:SERVICE"],
     commands={"outage-report": "command:outage_report"},
 )

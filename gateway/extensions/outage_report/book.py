@@ -71,12 +71,19 @@ class OutageBook:
     clock: WallClock
     counts: bool = True
     moves: bool = True
-    samples: Callable[[], Iterable[DepthSample]] = tuple
-    sends: SendCounters = attrs.field(factory=SendCounters)
     changes: Changes = attrs.field(factory=Changes, init=False)  # begun, ended, or waits
+    _samples: Callable[[], Iterable[DepthSample]] = attrs.field(default=tuple, init=False)
+    _sends: SendCounters = attrs.field(factory=SendCounters, init=False)
     _doubted: dict[str, EntityOutage] = attrs.field(factory=dict, init=False)
     _open: _Open | None = attrs.field(default=None, init=False)
     _past: deque[RecordedOutage] = attrs.field(factory=lambda: deque(maxlen=KEPT), init=False)
+
+    def read_from(self, sends: SendCounters, samples: Callable[[], Iterable[DepthSample]]) -> None:
+        """
+        Take the slowest send and the curve of later reports from the pair, which is made after the
+        book: its first events are of the time in which it is made.
+        """
+        self._sends, self._samples = sends, samples
 
     @property
     def waits_for_backlog(self) -> bool:
@@ -122,7 +129,7 @@ class OutageBook:
             self._open.troubled.update(self._doubted)
             for key, each in self._doubted.items():
                 self._open.entities[key] = each
-            self.sends.slowest = 0.0
+            self._sends.slowest = 0.0
             self.changes.notify()
         return self._open
 
@@ -204,7 +211,7 @@ class OutageBook:
             twice=self._of_clients(counts["twice"]),
             possibly_twice=self._of_clients(counts["possibly_twice"]),
             failed=self._of_clients(counts["failed"]),
-            longest_stall=self.sends.slowest if self.counts else None,
+            longest_stall=self._sends.slowest if self.counts else None,
             moved=counts["moved"] if self.moves else None,
             possibly_twice_by_syphon=counts["possibly_twice_by_syphon"] if self.moves else None,
             dead_lettered=dict(current.dead_lettered),
@@ -217,7 +224,7 @@ class OutageBook:
     def _curve(self, since: datetime) -> tuple[DepthPoint, ...]:
         points = [
             DepthPoint(at=each.at, pending=each.pending)
-            for each in self.samples()
+            for each in self._samples()
             if each.at >= since
         ]
         step = -(-len(points) // MOST_POINTS) or 1

@@ -1,23 +1,16 @@
 """The report in a gateway's process."""
 
-from collections.abc import Iterable
-from typing import Final
-
 import attrs
 
 from gateway.app.assembly.parts import Feature, Parts, ProcessPlan
-from gateway.app.assembly.roles import LEADING, Role
-from gateway.app.assembly.services import ServiceRow
+from gateway.app.assembly.roles import Role
 from gateway.app.operations.control_calls import Executors
 from gateway.domain.operators.control import Operator
-from gateway.extensions.outage_report import EXTENSION
 from gateway.extensions.outage_report.book import OutageBook
 from gateway.extensions.outage_report.calls import OUTAGES
 from gateway.extensions.outage_report.markdown import report_of
 from gateway.extensions.outage_report.outage import OutageReport
-from gateway.extensions.outage_report.watch import ANSWER_LIMIT, OutageWatch
 from gateway.frontends.admin.control import Executor, at_once
-from gateway.ports import Service
 from gateway.wire.pairgate.control_call import NoKeys
 
 
@@ -45,27 +38,3 @@ class Reporting(Feature):
             return OutageReport(outages=outages, markdown=report_of(outages))
 
         return [Executor(OUTAGES, at_once(report))]
-
-    def watch(self, parts: Parts) -> OutageWatch:
-        """The service that ends outages."""
-        pair, spool = parts.pair, parts.spool
-        assert pair is not None, "there is a pair"
-        self.book.sends, self.book.samples = pair.broker.sends, lambda: pair.depth.history
-        watch = OutageWatch(
-            book=self.book, depth=pair.depth, report=parts.plan.runtime.observer.report
-        )
-        if spool is not None:
-
-            async def is_empty() -> bool:
-                return (await spool.read(ANSWER_LIMIT)).pending == 0
-
-            watch.is_spool_empty = is_empty
-        return watch
-
-
-async def _services(parts: Parts) -> Iterable[Service]:
-    feature = parts.features.get(EXTENSION.name)
-    return [feature.watch(parts)] if isinstance(feature, Reporting) else []
-
-
-SERVICE: Final = ServiceRow("outages", LEADING, _services)

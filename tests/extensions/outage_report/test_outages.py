@@ -49,7 +49,7 @@ async def staged(harness: Harness, *, syphon: bool = True, **options) -> Scene:
     watch.followers += [book.record, log.report]
     harness.events = watch
     pair = await harness.pair(failover_interval=0.0, ping_interval=20.0, **options)
-    book.sends, book.samples = pair.broker.sends, lambda: pair.depth.history
+    book.read_from(pair.broker.sends, lambda: pair.depth.history)
     service = OutageWatch(book=book, depth=pair.depth, report=watch.report)
     await harness.nursery.start(service.run)
     if syphon:
