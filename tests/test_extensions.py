@@ -57,6 +57,7 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
         "options": {"pairing.on_lease_lost", "pairing.order_lease", "pairing.ordered"},
         "events": {"order_lease_lost", "order_lease_taken"},
     },
+    "outage_report": {"options": set(), "events": {"outage_over"}},
     "purge": {"options": set(), "events": {"backlog_purged"}},
     "redrive": {"options": set(), "events": {"dead_letters_redriven"}},
     "sharding": {"options": {"sharding"}, "events": {"shard_added", "shard_drained"}},

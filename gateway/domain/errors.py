@@ -15,6 +15,7 @@ Every error that crosses a port: its outcome, and whether it counts as an outage
         ├── Busy                   not sent    no    ServerBusy: wait, then send again
         ├── QuotaExceeded          not sent    no    the entity is full
         ├── NotAuthorized          not sent    no    wrong or expired credentials, missing right
+        │   ├── LoginRefused       not sent    no    the broker refuses user, key or password
         │   └── CredentialRefused  not sent    no    the identity provider refuses the credential
         ├── Untrusted              not sent    no    the broker's certificate is not trusted
         ├── EntityNotFound         not sent    no

@@ -29,7 +29,10 @@ for module in pkgutil.iter_modules(events.__path__, f"{events.__name__}."):
 for folder in pkgutil.iter_modules(extensions.__path__, f"{extensions.__name__}."):
     if folder.ispkg and find_spec(f"{folder.name}.events") is not None:
         import_module(f"{folder.name}.events")
-EVENT_CLASSES: Final = Event.__subclasses__()
+# Without those of plug-ins, which a test may have imported.
+EVENT_CLASSES: Final = [
+    each for each in Event.__subclasses__() if each.__module__.startswith("gateway.")
+]
 
 
 def parts() -> Mapping[str, str]:

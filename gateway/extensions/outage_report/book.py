@@ -28,10 +28,11 @@ from gateway.domain.events.gateway import (
     SyphonBackedOff,
     Syphoned,
 )
-from gateway.domain.events.outages import BacklogEmpty, NamespaceBack, NamespaceLost, OutageOver
+from gateway.domain.events.outages import BacklogEmpty, NamespaceBack, NamespaceLost
 from gateway.domain.failover import State
 from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.health.send_counters import SendCounters
+from gateway.extensions.outage_report.events import OutageOver
 from gateway.extensions.outage_report.outage import DepthPoint, EntityOutage, RecordedOutage
 from gateway.ports import WallClock
 

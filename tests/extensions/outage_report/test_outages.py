@@ -5,8 +5,8 @@ import trio
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Unreachable
-from gateway.domain.events.outages import OutageOver
 from gateway.extensions.outage_report.book import OutageBook
+from gateway.extensions.outage_report.events import OutageOver
 from gateway.extensions.outage_report.watch import OutageWatch
 from gateway.telemetry.log import LogObserver
 from gateway.telemetry.watch import GatewayWatch

@@ -14,6 +14,7 @@ from gateway.domain.errors import (
     HolderSilent,
     InvalidRequest,
     LockLost,
+    LoginRefused,
     MessageTooLarge,
     NoAnswer,
     NotAuthorized,
@@ -41,6 +42,7 @@ LOCAL = {
     NotOrderer,
     NoToken,
     CredentialRefused,
+    LoginRefused,
     TooLargeToForward,
 }
 ALL = [

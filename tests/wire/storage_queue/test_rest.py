@@ -505,6 +505,7 @@ def test_an_error_of_a_pairgate_is_the_same_error_at_the_other_side(kind: Any) -
         errors.NoAnswer: errors.OutcomeUnknown,
         errors.NoToken: errors.Unavailable,
         errors.CredentialRefused: errors.NotAuthorized,
+        errors.LoginRefused: errors.NotAuthorized,
     }
     found = parse_error(build_error(kind("text"), TRACE))
 

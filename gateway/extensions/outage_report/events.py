@@ -1,0 +1,25 @@
+"""Event of the end of an outage."""
+
+import attrs
+
+from gateway.domain.events.gateway import Event
+
+
+@attrs.frozen(kw_only=True)
+class OutageOver(Event):
+    """
+    An outage of the primary is over: its last entity is back and the backlog is empty. The figures
+    are those of this process, from the first entity in trouble on; None: not known.
+    """
+
+    cause: str
+    seconds: float
+    entities: int
+    diverted: int | None  # messages
+    moved: int | None  # by the syphon of this process; None: another process moves them
+    twice: int | None
+    possibly_twice: int | None  # of producers
+    possibly_twice_by_syphon: int | None
+    longest_stall: float | None  # seconds of the slowest send
+    dead_lettered: int
+    empty: bool | None  # None: nobody could tell whether the backlog is empty
