@@ -368,7 +368,7 @@ class Link:
         await self.namespace.serve(kind, cost, connection.number, self.lag)
 
     async def _send(self, entity: EntityPath, messages: Sequence[Message], since: float) -> None:
-        if backlog.is_heartbeat_queue(entity):
+        if backlog.is_beside(entity):
             await self.ask(Kind.HEARTBEAT, since=since)
         else:
             await self.ask(self.kind_of(entity), _cost(len(messages)), since)

@@ -370,7 +370,7 @@ class Machine(RuleBasedStateMachine):
         wanted = numbers(mails)
         self.took(
             name,
-            self.on_queue(name, lambda q, now: q.take_deferred(wanted, mode, now, State.DEAD)),
+            self.on_queue(name, lambda q, now: q.receive_deferred(wanted, mode, now, State.DEAD)),
             lambda: self.model.take_deferred(name, DEAD, orders(mails), keep=keep),
         )
 
@@ -388,11 +388,11 @@ class Machine(RuleBasedStateMachine):
         mode = ReceiveMode.PEEK_LOCK if keep else ReceiveMode.RECEIVE_AND_DELETE
         wanted = numbers(mails)
         if held is None:
-            real = self.on_queue(name, lambda q, now: q.take_deferred(wanted, mode, now))
+            real = self.on_queue(name, lambda q, now: q.receive_deferred(wanted, mode, now))
         else:
             token = held.grip.token
             real = self.on_queue(
-                name, lambda q, now: q.sessions.take_deferred(token, wanted, mode, now)
+                name, lambda q, now: q.sessions.receive_deferred(token, wanted, mode, now)
             )
         grip = None if held is None else held.grip
         self.took(

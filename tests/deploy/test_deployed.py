@@ -14,6 +14,7 @@ import pytest
 from gateway.cli import COMMANDS, command_named
 from gateway.config.file import Loaded, parse
 from gateway.config.options import ADMIN, SERVE
+from gateway.extensions.cluster.configuration import CLUSTER
 from tests.deploy.deployed import (
     CASES,
     CHART,
@@ -105,11 +106,12 @@ def test_gateways_find_each_other_by_the_objects_of_the_page(found: dict[str, An
     }
     text = f'{in_kubernetes}\n[namespaces.east]\nurl = "embedded:east.db"\n'
 
-    cluster = parse(text, source="page", folder=Path("/etc/pairgate"), environ=environ).config
+    config = parse(text, source="page", folder=Path("/etc/pairgate"), environ=environ).config
+    cluster = config.of(CLUSTER)
 
-    assert cluster.cluster is not None
-    assert str(cluster.cluster.address) == f"10.0.0.7:{port['port']}"
-    assert str(cluster.cluster.service) == f"{service['metadata']['name']}:{port['port']}"
+    assert cluster is not None
+    assert str(cluster.address) == f"10.0.0.7:{port['port']}"
+    assert str(cluster.service) == f"{service['metadata']['name']}:{port['port']}"
 
 
 def test_the_gateways_of_the_chart_are_a_cluster(found: dict[str, Any]) -> None:

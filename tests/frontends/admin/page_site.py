@@ -71,6 +71,7 @@ class Steered:
     pauses: tuple[Override, ...] = ()
     entities: Mapping[str, str] = attrs.field(factory=dict)  # their states
     has_pair: bool = True  # False: a process that is a syphon alone
+    is_pair_wide: bool = False  # True: other processes follow the orders
 
     def execute(self, order: Order, operator: Operator) -> ControlAnswer:
         before = self.state()
