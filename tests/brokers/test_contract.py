@@ -919,6 +919,7 @@ async def test_heartbeats_of_a_syphon_are_seen_where_messages_can_be_shown(broke
             host="here",
             kind="syphon",
             pid=7,
+            version="1",
             started=clock(),
             at=clock(),
             interval=30.0,
