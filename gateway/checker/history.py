@@ -37,6 +37,8 @@ class Bounds:
     send_timeout: float = 30.0
     attempt_timeout: float = 10.0
     suspect_wait: float = 0.25
+    # An attempt without an answer for so long makes its entity suspect.
+    silent_after: float = inf
     ping_interval: float = 60.0
     successes_to_return: int = 2
     # The longest pause of sends to a busy namespace; a fifth of it is jitter.

@@ -158,7 +158,22 @@ def _by_attempts(run: Run) -> Iterator[Problem]:
     gateways: dict[str, _GatewayStreaks] = {}
     for record in run.mixed(Attempted, Paused, Killed, EntityStateMoved):
         assert isinstance(record, Attempted | Paused | Killed | EntityStateMoved)
-        yield from gateways.setdefault(record.process, _GatewayStreaks(run.bounds)).note(record)
+        found = gateways.setdefault(record.process, _GatewayStreaks(run.bounds)).note(record)
+        if isinstance(record, EntityStateMoved) and _attempt_hung(run, record):
+            found = (each for each in found if each[0] is not Invariant.S10)
+        yield from found
+
+
+def _attempt_hung(run: Run, move: EntityStateMoved) -> bool:
+    """
+    True if an attempt hung at that moment. Time in which one hangs isn't quiet: the streak
+    before it went on. The attempt itself is recorded when it ends.
+    """
+    return any(
+        each.began + run.bounds.silent_after <= move.at < each.at
+        for each in run.all(Attempted)
+        if (each.process, each.entity) == (move.process, move.entity)
+    )
 
 
 def _by_faults(run: Run, over: Sequence[EntityStateMoved]) -> Iterator[Problem]:

@@ -97,6 +97,8 @@ class Laws:
     _returned: float = -inf  # when the gateway last learned that the primary can be reached again
     # The entities that were in trouble then, and when each must have been asked.
     _unasked: dict[str, float] = attrs.field(factory=dict)
+    # Failovers that look too early: the entity, the time, and the sentence.
+    _early: list[tuple[str, float, str]] = attrs.field(factory=list)
     _streaks: dict[str, _Streak] = attrs.field(init=False)
 
     @_streaks.default
@@ -121,6 +123,7 @@ class Laws:
         if process == "gateway":
             self._note_probes(call, streak)
             self._note_asked(call)
+            self._excuse_early(call)
         if process == "gateway" and call.operation is Operation.SEND:
             self._note_attempt(call, streak)
         elif call.outcome is None and process.endswith("gateway"):
@@ -219,6 +222,17 @@ class Laws:
                 streak.outage.note(began, now, counts=False)
                 if began - streak.last_failure >= interval:
                     streak.failing_since, streak.overdue = None, False
+
+    def _excuse_early(self, call: Call) -> None:
+        """Time in which an attempt hung wasn't quiet: it went on with the streak before it."""
+        now, slow = trio.current_time(), self.scenario.pair.slow_call_duration
+        if slow is None or call.took < slow:
+            return
+        self._early = [
+            (key, at, text)
+            for key, at, text in self._early
+            if key != call.entity.key or not now - call.took + slow < at < now
+        ]
 
     def _note_namespace(self, call: Call, streak: _Streak) -> None:
         """
@@ -393,6 +407,10 @@ class Laws:
         if messages and not self.scenario.clock_steps:
             self.broken.append(f"the primary still has {messages} messages, and doesn't give them")
 
+    def note_all_ended(self) -> None:
+        """Judge the failovers that looked too early, and that no attempt under way explains."""
+        self.broken += [text for _, _, text in self._early]
+
     def note_end(self) -> None:
         """
         Judge that a syphon went on soon after a freeze: its backoffs end with the outage. In a
@@ -529,4 +547,5 @@ class Laws:
         failing = max(0.0, now - streak.outage.since)
         early = failing < self.scenario.pair.failover_interval - SLACK
         if event.before in PRIMARY and self.scenario.syphons > 0 and early:
-            self.broken.append(f"{event.entity} failed over after {failing:.3f} s")
+            text = f"{event.entity} failed over after {failing:.3f} s"
+            self._early.append((event.entity.key, now, text))

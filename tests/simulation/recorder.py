@@ -82,6 +82,7 @@ class Recorder:
             send_timeout=pair.send_timeout,
             attempt_timeout=pair.attempt_timeout,
             suspect_wait=pair.suspect_wait,
+            silent_after=pair.slow_call_duration or inf,
             ping_interval=pair.ping_interval,
             successes_to_return=pair.successes_to_return,
             max_inflight=pair.max_inflight,

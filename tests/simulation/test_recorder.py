@@ -147,6 +147,6 @@ async def test_a_probe_that_a_client_may_have_asked_for_may_count_or_not(front, 
 
 def test_a_syphon_that_forgets_what_it_has_transferred_is_caught(monkeypatch):
     monkeypatch.setitem(TRANSITIONS[CopyState.SENDING], CopyEvent.ACCEPTED, CopyState.NEW)
-    outcomes = run_world(2022, load=2)
+    outcomes = run_world(2051, load=2)
 
     assert Violation.DUPLICATED in outcomes.verdict.broken()

@@ -160,6 +160,7 @@ class World:
                     await self._be_quiet()
                 else:
                     await trio.sleep(SETTLING)
+                self.laws.note_all_ended()
                 nursery.cancel_scope.cancel()
             await audit(self.stores, self.journal.records, self.journal.names)
 
