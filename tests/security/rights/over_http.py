@@ -346,6 +346,8 @@ def rest_of(world: World) -> Handle:
 class _Figures:
     """Answers for the parts of a process that the admin endpoint reads and steers."""
 
+    is_pair_wide = False
+
     def __init__(self, calls: list[str]) -> None:
         self.calls = calls
 
