@@ -25,6 +25,7 @@ from gateway.domain.status.pair import RATE_SECONDS, PairStatus, SpoolStatus, Tr
 from gateway.domain.status.process import NamespaceStatus, Status
 from gateway.domain.status.sections import Line
 from gateway.wire.pairgate.advice import problems_of, span, syphons_text
+from gateway.wire.pairgate.verdict import split_remedy
 
 RED: Final = "bold red"
 MOST_WAITING: Final = 5  # entities that are named with the messages that wait for them
@@ -131,8 +132,8 @@ def _problems(problems: Sequence[str]) -> list[RenderableType]:
     """The problems; those with the same remedy have it once, below them."""
     by_remedy: dict[str, list[str]] = {}
     for each in problems:
-        problem, semicolon, remedy = each.rpartition("; ")
-        by_remedy.setdefault(remedy if semicolon else "", []).append(problem if semicolon else each)
+        problem, remedy = split_remedy(each)
+        by_remedy.setdefault(remedy, []).append(problem)
     facts: list[Fact] = []
     for remedy, found in by_remedy.items():
         facts += [(Text("!", RED), Text(printable(each), RED)) for each in found]

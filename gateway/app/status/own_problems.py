@@ -21,7 +21,7 @@ from gateway.wire.pairgate.advice import (
     namespace_problems,
     waiting_problem,
 )
-from gateway.wire.pairgate.verdict import recorded
+from gateway.wire.pairgate.verdict import kind_of, recorded
 
 EVERY: Final = 1.0  # seconds between two looks at the own problems, which ask nobody
 # In an outage all gateways of a fleet have a new problem at once: together they leave so many
@@ -78,7 +78,7 @@ class ProblemWatch:
 
     def _texts(self) -> frozenset[str]:
         """The problems without their figures, which change more often."""
-        return frozenset(each.text.partition(": ")[0] for each in self.problems())
+        return frozenset(kind_of(each.text) for each in self.problems())
 
     def _processes(self) -> int:
         known = self.reader.known

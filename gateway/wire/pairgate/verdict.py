@@ -38,28 +38,32 @@ def all_problems(
     own: Sequence[str], others: Sequence[ProcessProblem], at: datetime
 ) -> tuple[str, ...]:
     """A line for each problem; those that others have as well name them."""
-    by_key: dict[str, list[ProcessProblem]] = {}
+    by_kind: dict[str, list[ProcessProblem]] = {}
     for each in others:
-        by_key.setdefault(_key(each.text), []).append(each)
-    lines = [_also(each, by_key.pop(_key(each), ())) for each in own]
-    return (*lines, *(_line(found, at) for found in by_key.values()))
+        by_kind.setdefault(kind_of(each.text), []).append(each)
+    lines = [_also(each, by_kind.pop(kind_of(each), ())) for each in own]
+    return (*lines, *(_line(found, at) for found in by_kind.values()))
+
+
+def split_remedy(problem: str) -> tuple[str, str]:
+    """The text of a problem, and its remedy; empty: the problem has none."""
+    text, semicolon, remedy = problem.rpartition("; ")
+    return (text, remedy) if semicolon else (problem, "")
+
+
+def kind_of(problem: str) -> str:
+    """The beginning of a problem, by which two processes, or two moments, have the same one."""
+    return _DURATION.sub("", problem).partition(": ")[0]
 
 
 def _recorded(problem: str, at: datetime) -> RecordedProblem:
-    text, semicolon, remedy = problem.rpartition("; ")
-    if not semicolon:
-        text, remedy = problem, ""
+    text, remedy = split_remedy(problem)
     lasts = re.search(r"(\d+):(\d\d):(\d\d)", text)
     since = None
     if lasts is not None:
         hours, minutes, seconds = map(int, lasts.groups())
         since = at - timedelta(hours=hours, minutes=minutes, seconds=seconds)
     return RecordedProblem(text=_DURATION.sub("", text), since=since, remedy=remedy)
-
-
-def _key(problem: str) -> str:
-    """The beginning of a problem, by which two processes have the same one."""
-    return _DURATION.sub("", problem).partition(": ")[0]
 
 
 def _places(found: Sequence[ProcessProblem]) -> str:
@@ -69,10 +73,8 @@ def _places(found: Sequence[ProcessProblem]) -> str:
 def _also(problem: str, found: Sequence[ProcessProblem]) -> str:
     if not found:
         return problem
-    text, semicolon, remedy = problem.rpartition("; ")
-    if not semicolon:
-        return f"{problem} (at {_places(found)} too)"
-    return f"{text} (at {_places(found)} too); {remedy}"
+    text, remedy = split_remedy(problem)
+    return f"{text} (at {_places(found)} too){f'; {remedy}' if remedy else ''}"
 
 
 def _line(found: Sequence[ProcessProblem], at: datetime) -> str:
