@@ -27,7 +27,7 @@ from gateway.domain.operators.control import (
     Overrides,
     matches,
 )
-from gateway.domain.operators.given_orders import GivenOrder
+from gateway.domain.operators.given_orders import GivenOrder, InForce
 from gateway.domain.operators.probe import ACTION as PROBE
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
 from gateway.pairing.entity_cache import EntityCache
@@ -64,7 +64,8 @@ class Control:
     # With the orders of the pair's other processes; None: this process tells and hears of none.
     book: OrderBook | None = None
     reader: RecordReader | None = None  # of their records
-    # What the record of this process must tell at once: orders, and that others' are followed.
+    # Counts the news that the record of this process tells at once: an order given here, or that
+    # this process follows another's.
     told: Changes = attrs.field(factory=Changes, init=False)
     _orders: Changes = attrs.field(factory=Changes, init=False)
 
@@ -122,7 +123,7 @@ class Control:
         self.pauses.overrides.restore(force.pauses)
         if self.states is not None:
             self.states.apply_pins((), "an operator's order at another process of the pair")
-        self._apply_rate()
+        self._apply_rate(force)
         self.pauses.apply()
         self._orders.notify()
         if self.syphons:
@@ -134,11 +135,10 @@ class Control:
         if until is not None and until <= self.clock():
             self.follow(())
 
-    def _apply_rate(self) -> None:
-        order = None if self.book is None else self.book.in_force().rate
-        if order is not None:
+    def _apply_rate(self, force: InForce) -> None:
+        if force.rate is not None:
             for syphon in self.syphons:
-                syphon.limit_rate(order.rate)
+                syphon.limit_rate(force.rate.rate)
 
     @property
     def is_pair_wide(self) -> bool:
@@ -203,7 +203,8 @@ class Control:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled, end the orders whose end has come, also orders from before a restart."""
-        self._apply_rate()
+        if self.book is not None:
+            self._apply_rate(self.book.in_force())
         self._end_orders()
         task_status.started()
         while True:

@@ -103,8 +103,9 @@ class BacklogDepth:
 
     @_reader.default
     def _make_reader(self) -> RecordReader:
-        own = RecordReader(secondary=self.secondary, label=self.label, clock=self.clock)
-        return self.reader or own
+        if self.reader is not None:
+            return self.reader
+        return RecordReader(secondary=self.secondary, label=self.label, clock=self.clock)
 
     async def read(self, seconds: float, *, troubled: bool, dead_lettered: int = 0) -> Reading:
         """

@@ -96,7 +96,6 @@ class GatewayWatch:
     _clock: WallClock
     # Are called with each event, after the inner observer.
     followers: list[Callable[[Event], None]] = attrs.field(factory=list, init=False)
-    moved: int = attrs.field(default=0, init=False)  # messages, by syphons
     last_moved: datetime | None = attrs.field(default=None, init=False)
     # The last reason for which a message couldn't be moved, since the last moved message.
     syphon_error: str = attrs.field(default="", init=False)
@@ -238,13 +237,17 @@ class GatewayWatch:
         red = [alarm for alarm in self._alarms.values() if alarm.last > since]
         return sorted(red, key=lambda alarm: alarm.last, reverse=True)
 
+    @property
+    def moved(self) -> int:
+        """Messages that syphons have moved."""
+        return self.moved_messages.total
+
     def rate(self) -> float:
         """Messages a second that syphons moved in the last `RATE_SECONDS`."""
         self._forget_moves()
         return sum(messages for _, messages in self._moves) / RATE_SECONDS
 
     def _record_move(self, messages: int) -> None:
-        self.moved += messages
         self.syphon_error = ""
         self.last_moved = now = self._clock()
         second = int(now.timestamp())
