@@ -35,7 +35,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.message import AcceptedBy, Message
 from gateway.ports import Broker
 from tests.harness.chaos_proxy import ChaosProxy, Late, Pass
-from tests.harness.rabbitmq import MANAGEMENT, evaluate, management_at, rabbitmq
+from tests.harness.rabbitmq import MANAGEMENT, management_at, messages_on, rabbitmq
 from tests.harness.secret_files import write_secret
 from tests.harness.servers import ServerProcess
 
@@ -44,20 +44,6 @@ SEND_LIMIT: Final = 10.0
 PATIENCE: Final = 90.0  # seconds for the cure
 LATE: Final = 11.0  # seconds: RabbitMQ's management tells counts of some seconds ago
 SLOW: Final = 6.0  # seconds: longer than an attempt
-# Read from the queues themselves: `list_queues` of a quorum queue is five seconds old.
-_TOTAL: Final = """
-lists:sum([
-    begin
-        {{ok, {{_, Total}}, _}} =
-            ra:local_query(amqqueue:get_pid(Queue), fun rabbit_fifo:query_messages_total/1),
-        Total
-    end
-    || Queue <- rabbit_amqqueue:list(<<"/">>),
-    {{resource, _, _, Name}} <- [amqqueue:get_name(Queue)],
-    string:prefix(Name, <<"{}">>) =/= nomatch,
-    binary:match(Name, <<":">>) =:= nomatch
-]).
-"""
 
 
 @attrs.frozen(kw_only=True)
@@ -270,7 +256,7 @@ bind = "127.0.0.1:0"
         while True:
             begin = time.time()
             if process is not None:
-                messages = int(await evaluate(process, _TOTAL.format(prefix)))
+                messages = await messages_on(process, prefix)
             elif client is not None:
                 messages = await pending(client)
             self.counts.append(TrueCount(begin, time.time(), messages))

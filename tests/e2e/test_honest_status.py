@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Final
 
 import attrs
 import pytest
@@ -17,30 +16,13 @@ from tests.e2e.commands import ADMIN, get, pairgate, samples, with_fixed_port
 from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
 from tests.e2e.rest import send
 from tests.harness.chaos_proxy import ChaosProxy, Pass, Refuse
-from tests.harness.rabbitmq import USER, evaluate
+from tests.harness.rabbitmq import USER, messages_on
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 MESSAGES = 40
 ORPHANED = 4  # seconds
 PATIENCE = 60.0
-
-
-# Read from the queues themselves: `list_queues` reports the state of a quorum queue five seconds
-# ago.
-_TOTAL: Final = """
-lists:sum([
-    begin
-        {{ok, {{_, Total}}, _}} =
-            ra:local_query(amqqueue:get_pid(Queue), fun rabbit_fifo:query_messages_total/1),
-        Total
-    end
-    || Queue <- rabbit_amqqueue:list(<<"/">>),
-    {{resource, _, _, Name}} <- [amqqueue:get_name(Queue)],
-    string:prefix(Name, <<"{}/">>) =/= nomatch,
-    binary:match(Name, <<":">>) =:= nomatch
-]).
-"""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +65,7 @@ class Installation:
     async def audit(self) -> int:
         begin = time.time()
         process = self.nodes.process("secondary")
-        messages = int(await evaluate(process, _TOTAL.format(self.label)))
+        messages = await messages_on(process, f"{self.label}/")
         self.audits.append(Audit(begin, time.time(), messages))
         return messages
 

@@ -25,6 +25,19 @@ _HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
 _CALLS: Final = count()
 _OK: Final = "{ok, "  # before the result of an expression
 _METHOD_FRAME: Final = b"\x01"  # 4.2.3; the server begins with connection.start
+_TOTAL: Final = """
+lists:sum([
+    begin
+        {{ok, {{_, Total}}, _}} =
+            ra:local_query(amqqueue:get_pid(Queue), fun rabbit_fifo:query_messages_total/1),
+        Total
+    end
+    || Queue <- rabbit_amqqueue:list(<<"/">>),
+    {{resource, _, _, Name}} <- [amqqueue:get_name(Queue)],
+    string:prefix(Name, <<"{}">>) =/= nomatch,
+    binary:match(Name, <<":">>) =:= nomatch
+]).
+"""
 
 
 @asynccontextmanager
@@ -120,6 +133,17 @@ async def keep_queues(node: ServerProcess) -> None:
         ServerFailed: as `evaluate`.
     """
     await evaluate(node, "[dets:sync(Table) || Table <- dets:all()].")
+
+
+async def messages_on(node: ServerProcess, prefix: str) -> int:
+    """
+    The messages on all quorum queues whose names begin so, locked ones too. They are read from the
+    queues themselves: `list_queues` reports their state of five seconds ago.
+
+    Raises:
+        ServerFailed: as `evaluate`.
+    """
+    return int(await evaluate(node, _TOTAL.format(prefix)))
 
 
 @attrs.define(eq=False, kw_only=True)
