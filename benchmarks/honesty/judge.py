@@ -1,10 +1,10 @@
 """
 Counts the seconds for which a signal of a process was a lie.
 
-What a process says of the backlog is held against every true count between the date that it states
-and the end of its answer: one of them, or a value between two of them, must be what it says. An
-unknown figure is no lie. The verdict must be red from `NOTICED` after the begin of the trouble
-until the cure, and green from `GREEN` after the cure on.
+An answer of a process states a depth and the depth's date. The depth must be one of the true counts
+from that date to the end of the answer, or lie between two of them. An unknown figure is no lie.
+The verdict must be red from `NOTICED` after the begin of the trouble until the cure, and green from
+`GREEN` after the cure on.
 """
 
 from collections import Counter

@@ -105,7 +105,7 @@ class World:
     clients: list[Client] = attrs.field(factory=list)  # one for each producer, over a network
     syphons: list[SyphonProcess] = attrs.field(init=False)
     _transferred: set[str] = attrs.field(factory=set)  # by syphons, as far as they know
-    # What each process knows of the primary.
+    # The watch of each process over the primary.
     _primaries: dict[str, AbilityWatch] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
