@@ -21,7 +21,7 @@ from gateway.app.namespaces import (
     refused,
     rights_of,
 )
-from gateway.app.operations.findings import CheckFinding, Findings, Grade
+from gateway.app.operations.findings import ASK_SECONDS, CheckFinding, Findings, Grade
 from gateway.app.operations.provisioning import find_primary
 from gateway.app.operations.targets import find_running
 from gateway.app.runtime import Runtime
@@ -51,7 +51,6 @@ from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker
 from gateway.wire.pairgate.advice import wake_text
 
-ASK_SECONDS: Final = 30.0
 _MISSING: Final = "missing"
 # Namespaces that hold the locks of a killed receiver until they expire. Elsewhere a lock ends with
 # the process that has the store open, or with the connection.

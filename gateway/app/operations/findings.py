@@ -1,8 +1,13 @@
 """Findings of a check: each checked thing, and its grade."""
 
 import enum
+from typing import Final
 
 import attrs
+
+# Seconds for one answer of a namespace: longer than `namespaces.ASK_SECONDS` of a process that
+# starts, as a check waits for a broker that is slow rather than calls it bad.
+ASK_SECONDS: Final = 30.0
 
 
 class Grade(enum.Enum):

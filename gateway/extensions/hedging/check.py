@@ -1,17 +1,14 @@
 """The findings of `pairgate check` about hedged queues."""
 
 from contextlib import suppress
-from typing import Final
 
 import trio
 
-from gateway.app.operations.findings import Findings, Grade
+from gateway.app.operations.findings import ASK_SECONDS, Findings, Grade
 from gateway.config.options import Config, Namespace
 from gateway.domain.errors import BrokerError
 from gateway.extensions.hedging.options import hedge_after
 from gateway.ports import Broker
-
-ASK_SECONDS: Final = 30.0  # as `check` asks for anything else
 
 
 async def check_queues(
