@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
@@ -30,6 +31,8 @@ URL: Final = re.compile(r'url = "rabbitmqs://gateway@rabbit-(north|south)[^"]*"'
 WATCHED: Final = int(os.environ.get("PAIRGATE_WATCHED", "5"))
 OFTEN: Final = "" if WATCHED >= 60 else '\n[pairing.syphon]\nrescan = "1s"\nstall_after = "1s"\n'
 FAILS: Final = re.compile(r"pairgate_namespace_ability\{.*\} 0(\.0)?")
+# The time and the level of a line of the broker's log.
+ERROR: Final = re.compile(r"(\S+ \S+) \[error\]")
 TROUBLE: Final = ("error", "critical", "warning")
 
 
@@ -50,21 +53,23 @@ def south(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ExampleNod
 
 @attrs.frozen
 class BrokerLog:
-    """The log of a node from now on."""
+    """
+    The log of a node from now on. The broker writes its file late, so the times of the lines
+    count: those of `provision`, which looks for queues that aren't there yet, may still come.
+    """
 
     node: ExampleNode
-    _begin: int = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_begin", len(self._read()))
+    _begin: datetime = attrs.field(factory=lambda: datetime.now(UTC))
 
     @property
     def errors(self) -> list[str]:
-        return [line for line in self._read()[self._begin :].splitlines() if "[error]" in line]
-
-    def _read(self) -> str:
         files = sorted((self.node.node.folder / "log").glob("*.log"))
-        return "".join(each.read_text(errors="replace") for each in files)
+        lines = [line for each in files for line in each.read_text(errors="replace").splitlines()]
+        return [
+            line
+            for line in lines
+            if (found := ERROR.match(line)) and datetime.fromisoformat(found[1]) > self._begin
+        ]
 
 
 def documented(ports: Mapping[str, int], management: str, tables: str) -> str:

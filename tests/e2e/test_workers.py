@@ -358,7 +358,7 @@ async def test_an_unknown_entity_is_known_to_all_workers_once_one_has_sent_to_it
 
     async def is_saved_by_the_parent() -> bool:
         await trio.lowlevel.checkpoint()
-        return state.exists() and '"orders"' in state.read_text()
+        return state.exists() and bool(json.loads(state.read_text())["known"])
 
     await until(is_saved_by_the_parent)
     for pid in pids_of(gateway):

@@ -89,6 +89,7 @@ async def test_one_failure_before_a_silence_and_one_after_it_are_no_outage(
     await fail(laws, 4.0, took=3.0)
     await fail(laws, began + 3.0, took=3.0)
     fail_over(laws)
+    laws.note_all_ended()
 
     assert [one.split("over ")[-1] for one in laws.broken if "failed over" in one] == broken
 
