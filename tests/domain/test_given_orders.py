@@ -4,6 +4,8 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
+import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +33,7 @@ _orders = st.lists(
         process=st.sampled_from(["a", "b"]),
         until=st.none() | st.sampled_from([NOW - timedelta(1), NOW + timedelta(1)]),
         rate=st.none() | st.just(5.0),
+        at=st.sampled_from([NOW, NOW - 2 * REMEMBERED]),
     ),
     max_size=12,
     unique_by=lambda each: each.key,
@@ -65,9 +68,33 @@ def test_an_order_is_forgotten_only_when_it_changes_nothing(
     own = [each for each in own if each.process == "a"]
     others = [each for each in others if each.process == "b"]
 
-    kept = still_needed(own, NOW)
+    kept = still_needed(own, others, NOW)
 
     assert _held([*kept, *others], NOW + later) == _held([*own, *others], NOW + later)
+
+
+@given(_orders, _orders)
+def test_a_recent_order_is_remembered_for_those_who_come_back_with_older_ones(
+    own: list[GivenOrder], others: list[GivenOrder]
+) -> None:
+    own = [attrs.evolve(each, at=NOW) for each in own if each.process == "a"]
+    others = [each for each in others if each.process == "b"]
+
+    kept = still_needed(own, (), NOW)
+
+    assert _held([*kept, *others]) == _held([*own, *others])
+
+
+@pytest.mark.parametrize("process", ["a", "b"])
+def test_an_exception_is_remembered_as_long_as_the_order_that_it_is_from(process: str) -> None:
+    pin = _order(1, Action.FAILOVER, "*", process=process)
+    back = _order(2, Action.FAILBACK, "orders")
+    own, others = ([pin, back], []) if process == "a" else ([back], [pin])
+
+    kept = still_needed(own, others, NOW + 2 * REMEMBERED)
+
+    assert _held([*kept, *others]) == _held([pin, back])
+    assert back in kept
 
 
 def test_the_newest_order_wins_whichever_process_it_was_given_at() -> None:
@@ -87,14 +114,14 @@ def test_an_order_ends_at_its_end_and_takes_no_older_one_back_into_force() -> No
     after = NOW + timedelta(hours=2)
 
     assert in_force([endless, short], NOW).pins[0].until == short.until
-    assert in_force([endless, *still_needed([short], after)], after).pins == ()
+    assert in_force([endless, *still_needed([short], (), after)], after).pins == ()
 
 
 def test_orders_that_took_others_back_are_remembered_for_a_week() -> None:
     back = _order(2, Action.FAILBACK, "orders")
 
-    assert still_needed([back], NOW + REMEMBERED) == (back,)
-    assert still_needed([back], NOW + REMEMBERED + timedelta(seconds=1)) == ()
+    assert still_needed([back], (), NOW + REMEMBERED) == (back,)
+    assert still_needed([back], (), NOW + REMEMBERED + timedelta(seconds=1)) == ()
 
 
 def test_a_rate_is_taken_back_by_a_later_order_without_one() -> None:

@@ -192,7 +192,7 @@ class Overrides:
             for key, override in list(given.items()):
                 if matches(target, override.target):
                     del given[key]
-                elif _may_meet(override.target, target) and target not in override.excepted:
+                elif may_meet(override.target, target) and target not in override.excepted:
                     excepted = (*override.excepted, target)
                     given[key] = attrs.evolve(override, excepted=excepted)
                     if len(excepted) > MOST:
@@ -217,9 +217,9 @@ class Overrides:
         return min((each.until for each in self if each.until is not None), default=None)
 
 
-def _may_meet(one: str, other: str) -> bool:
+def may_meet(one: str, other: str) -> bool:
     """True if some entity may match both targets; seldom True although none does."""
-    return matches(one, other) or ("*" in one and "*" in other)
+    return matches(one, other) or matches(other, one) or ("*" in one and "*" in other)
 
 
 @attrs.frozen(kw_only=True)

@@ -14,12 +14,12 @@ from typing import Final
 import attrs
 
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.operators.control import Action, Override, Overrides
+from gateway.domain.operators.control import Action, Override, Overrides, matches, may_meet
 
-# Orders without effect of their own that one process remembers. Those with an effect are bounded by
-# the overrides that may be in force.
+# Orders that one process remembers though nothing in force is concerned. The others are bounded by
+# the overrides that may be in force, and by their exceptions.
 MOST_ENDING: Final = 100
-# For which they are remembered: a process that was cut off, or down, and still has an older order
+# How long they are remembered: a process that was cut off, or down, and still has an older order
 # learns of its end when it returns.
 REMEMBERED: Final = timedelta(days=7)
 
@@ -51,8 +51,8 @@ class GivenOrder:
         return self.action in {Action.FAILOVER, Action.PAUSE}
 
     def is_over(self, now: datetime) -> bool:
-        """True if its end has come."""
-        return self.until is not None and self.until <= now
+        """True if its end has come. A rate has none: it is in force until the next one."""
+        return self.action is not Action.RATE and self.until is not None and self.until <= now
 
     def overrides(self) -> list[Override]:
         """The overrides that it gives, one for each target."""
@@ -111,25 +111,27 @@ def in_sequence(orders: Iterable[GivenOrder]) -> list[GivenOrder]:
     return sorted({each.key: each for each in orders}.values(), key=lambda each: each.key)
 
 
-def still_needed(orders: Iterable[GivenOrder], now: datetime) -> tuple[GivenOrder, ...]:
+def still_needed(
+    own: Iterable[GivenOrder], others: Iterable[GivenOrder], now: datetime
+) -> tuple[GivenOrder, ...]:
     """
-    The orders of one process without those that change nothing any more. What was given is needed
-    until a later order is for the same targets. What took something back, and what has come to its
-    end, is needed as long as another process may come back with an older order.
+    The orders of one process without those that change nothing any more. An order isn't needed if
+    later ones of the same process end all that it does. What takes something back, and what has
+    come to its end, is needed as long as an older order that it concerns is in force anywhere, and
+    otherwise as long as another process may come back with one.
     """
-    giving: list[GivenOrder] = []
-    ending: list[GivenOrder] = []
+    kept: list[GivenOrder] = []
     later: list[GivenOrder] = []
-    for order in reversed(in_sequence(orders)):
-        ends_others = not order.gives or order.is_over(now)
-        if ends_others:
-            is_old = now - max(order.at, order.until or order.at) > REMEMBERED
-            if not (is_old or _is_replaced(order, ending)):
-                ending.append(order)
-        elif not _is_replaced(order, later):
-            giving.append(order)
+    for order in reversed(in_sequence(own)):
+        if not all(_is_ended(order, target, later) for target in order.targets):
+            kept.append(order)
         later.append(order)
-    return tuple(in_sequence((*giving, *ending[:MOST_ENDING])))
+    lasting = [each for each in (*kept, *others) if each.gives and not each.is_over(now)]
+    ending = [each for each in kept if each not in lasting]
+    idle = [each for each in ending if not _concerns_any(each, lasting)]
+    recent = [each for each in idle if not _is_old(each, now)]
+    forgotten = [each for each in idle if each not in recent[:MOST_ENDING]]
+    return tuple(each for each in reversed(kept) if each not in forgotten)
 
 
 _KINDS: Final = (
@@ -139,10 +141,35 @@ _KINDS: Final = (
 )
 
 
-def _is_replaced(order: GivenOrder, later: Iterable[GivenOrder]) -> bool:
-    """True if a later order of the same kind is for all its targets."""
-    [kind] = [each for each in _KINDS if order.action in each]
-    same = [each for each in later if each.action in kind]
+def _is_ended(order: GivenOrder, target: str, later: Iterable[GivenOrder]) -> bool:
+    """
+    True if a later order ends what this one does to the target: it takes back the target, or puts
+    into force the same one. The latter ends no taking back, which may concern narrower targets.
+    """
+    same = [each for each in later if _are_of_a_kind(order, each)]
     if order.action is Action.RATE:
         return bool(same)
-    return any(set(order.targets) <= set(each.targets) for each in same)
+    taken_back = [each for other in same if not other.gives for each in other.targets]
+    given = [each.lower() for other in same if other.gives for each in other.targets]
+    return any(matches(each, target) for each in taken_back) or (
+        order.gives and target.lower() in given
+    )
+
+
+def _concerns_any(order: GivenOrder, lasting: Iterable[GivenOrder]) -> bool:
+    """True if the order changes what an older one put into force."""
+    return any(
+        order.action is Action.RATE or may_meet(target, given)
+        for older in lasting
+        if older.key < order.key and _are_of_a_kind(order, older)
+        for target in order.targets
+        for given in older.targets
+    )
+
+
+def _are_of_a_kind(one: GivenOrder, other: GivenOrder) -> bool:
+    return any(one.action in kind and other.action in kind for kind in _KINDS)
+
+
+def _is_old(order: GivenOrder, now: datetime) -> bool:
+    return now - max(order.at, order.until or order.at) > REMEMBERED

@@ -43,7 +43,7 @@ class OrderBook:
     @property
     def own(self) -> tuple[GivenOrder, ...]:
         """The orders given here that are still needed."""
-        return still_needed(self._own, self.clock())
+        return still_needed(self._own, self._others, self.clock())
 
     @property
     def others(self) -> tuple[GivenOrder, ...]:
@@ -133,7 +133,7 @@ class OrderBook:
         return in_force((*self._own, *self._others), self.clock())
 
     def _add(self, order: GivenOrder) -> None:
-        self._own = still_needed((*self._own, order), self.clock())
+        self._own = still_needed((*self._own, order), self._others, self.clock())
         self.given.notify()
 
     def _next_revision(self, now: datetime) -> int:
