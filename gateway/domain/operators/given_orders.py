@@ -19,7 +19,7 @@ from gateway.domain.operators.control import Action, Override, Overrides, matche
 # Orders that one process remembers though nothing in force is concerned. The others are bounded by
 # the overrides that may be in force, and by their exceptions.
 MOST_ENDING: Final = 100
-# They are remembered for so long: a process that was cut off, or down, and has an older order
+# Time to remember them: a process that was cut off, or down, and still has an older order
 # learns of its end when it returns.
 REMEMBERED: Final = timedelta(days=7)
 
