@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InternalError
 from gateway.domain.topics.filters import Rule
-from gateway.store.embedded.entity_rows import EntityRows
+from gateway.store.embedded.entities import EntityRows
 from tests.security.fuzz import SETTINGS, TOPIC, Call, Direct, Http, conversations, entry, run
 
 

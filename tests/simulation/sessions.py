@@ -44,7 +44,7 @@ from gateway.store.local.step import Step
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
-from gateway.wire.amqp.servicebus.session_links import FILTER
+from gateway.wire.amqp.servicebus.links import FILTER
 from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import KEY, POLICIES, ROOT, wall_clock
 from tests.harness.determinism import run_seeded

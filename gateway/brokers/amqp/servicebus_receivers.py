@@ -38,7 +38,7 @@ from gateway.wire.amqp.events import (
 )
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.performatives import uint
-from gateway.wire.amqp.servicebus.session_links import (
+from gateway.wire.amqp.servicebus.links import (
     FILTER,
     LOCKED_UNTIL,
     TIMEOUT,

@@ -9,7 +9,7 @@ Prometheus.
     GET /openapi.json  the description of all of it (`openapi`)
     GET /metrics    the same figures in Prometheus's text format
     GET /events     the events of the process, as they happen (`events`)
-    GET /v1/history the backlog in the last hour (`wire/pairgate/history`)
+    GET /v1/history the backlog in the last hour (`wire/pairgate/status`)
     GET /           a page that shows all of this and steers (`page`)
     /v1/...         control by operators (`control`)
 
@@ -43,9 +43,7 @@ from gateway.frontends.admin.page import page_answer
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import Authorizer
 from gateway.wire.http.messages import Request, Response
-from gateway.wire.pairgate.history import PATH as HISTORY_PATH
-from gateway.wire.pairgate.history import build_history
-from gateway.wire.pairgate.status import build_status
+from gateway.wire.pairgate.status import HISTORY_PATH, build_history, build_status
 
 # Prometheus's exposition formats, version 0.0.4.
 PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"

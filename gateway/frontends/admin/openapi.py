@@ -23,8 +23,8 @@ from gateway.domain.status.sections import Section, Sections
 from gateway.extensions.listing import parts
 from gateway.frontends.admin.operators import JSON
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.pairgate import history
 from gateway.wire.pairgate.control_call import ControlCall
+from gateway.wire.pairgate.status import HISTORY_PATH
 
 PATH: Final = "/openapi.json"
 TEXT: Final = {"type": "string"}
@@ -193,7 +193,7 @@ def _reads(of: Callable[[Any], Schema]) -> Iterator[PathOperation]:
         right=_READER,
     )
     yield PathOperation(
-        path=history.PATH,
+        path=HISTORY_PATH,
         summary="the backlog of the last hour",
         answers={200: {JSON: _history()}},
         right=_READER,

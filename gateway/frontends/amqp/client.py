@@ -48,8 +48,8 @@ from gateway.wire.amqp.exchange import NodeRequest, Reply
 from gateway.wire.amqp.management import identity as wire
 from gateway.wire.amqp.management.identity import OPEN_PROPERTIES
 from gateway.wire.amqp.management.requests import refusal_of
-from gateway.wire.amqp.servicebus.addresses import Node, NodeKind, parse_address
 from gateway.wire.amqp.servicebus.cbs import ACCEPTED, put_token_of
+from gateway.wire.amqp.servicebus.links import Node, NodeKind, parse_address
 
 # Before 7.15, azure-servicebus for Python reads a frame's fields by position, also the nulls at its
 # end.

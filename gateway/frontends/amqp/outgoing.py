@@ -56,7 +56,7 @@ from gateway.wire.amqp.events import (
     TransactionalState,
 )
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery, tag_of
-from gateway.wire.amqp.servicebus.session_links import FILTER
+from gateway.wire.amqp.servicebus.links import FILTER
 from gateway.wire.amqp.servicebus.settlements import outcome_of
 
 _TIMEOUT: Final = AmqpError(

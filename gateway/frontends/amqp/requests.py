@@ -44,7 +44,7 @@ from gateway.wire.amqp.events import (
 )
 from gateway.wire.amqp.exchange import NodeRequest, Reply, ReplyDialect, build_reply, parse_request
 from gateway.wire.amqp.management.requests import looks_only, may_answer_much, refusal_of
-from gateway.wire.amqp.servicebus.addresses import Node, NodeKind
+from gateway.wire.amqp.servicebus.links import Node, NodeKind
 
 _CREDIT: Final = 100  # requests that a client may have in flight on one link
 _OWED: Final = 1000  # replies that may wait for a client's credit

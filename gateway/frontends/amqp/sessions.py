@@ -12,7 +12,7 @@ from gateway.frontends.amqp.options import AmqpOptions
 from gateway.offering import required
 from gateway.ports import Broker
 from gateway.wire.amqp.events import LinkAttached
-from gateway.wire.amqp.servicebus.session_links import (
+from gateway.wire.amqp.servicebus.links import (
     FILTER,
     LOCKED_UNTIL,
     TIMEOUT,

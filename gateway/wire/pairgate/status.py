@@ -1,4 +1,12 @@
-"""`Status` as JSON: the response of `GET /status`, which `pairgate status` reads."""
+"""
+The status as JSON: the response of `GET /status`, which `pairgate status` reads; and the backlog of
+the last hour, the response of `GET /v1/history`.
+
+    {"at": [DATE, ...], "pending": [12, null, ...], "oldest_age": [3.5, null, ...],
+     "queues": {"east/x-servicebus-transfer/0": {"pending": [...], "oldest_age": [...]}, ...}}
+
+All lists are as long as `at`, the oldest sample first. null: not known.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +19,7 @@ import cattrs.preconf.json
 
 from gateway.domain.billing import UsageReport
 from gateway.domain.errors import MessageError
+from gateway.domain.health.depth_history import DepthSample, QueueDepth
 from gateway.domain.health.way_home import progress_of
 from gateway.domain.status.process import Status
 from gateway.domain.status.sections import Section
@@ -100,3 +109,29 @@ _converter.register_unstructure_hook(
 _converter.register_structure_hook(
     Status, cattrs.gen.make_dict_structure_fn(Status, _converter, sections=_omit)
 )
+
+
+HISTORY_PATH: Final = "/v1/history"
+_UNKNOWN: Final = QueueDepth(pending=None, oldest_age=None)
+
+
+def build_history(samples: Iterable[DepthSample]) -> bytes:
+    found = list(samples)
+    names = sorted({name for each in found for name in each.queues})
+    value = {
+        "at": [each.at.isoformat() for each in found],
+        **_columns([QueueDepth(pending=s.pending, oldest_age=s.oldest_age) for s in found]),
+        "queues": {
+            name: _columns([each.queues.get(name, _UNKNOWN) for each in found]) for name in names
+        },
+    }
+    return json.dumps(value).encode() + b"\n"
+
+
+def _columns(depths: list[QueueDepth]) -> dict[str, list[float | None]]:
+    return {
+        "pending": [each.pending for each in depths],
+        "oldest_age": [
+            None if each.oldest_age is None else round(each.oldest_age, 1) for each in depths
+        ],
+    }

@@ -13,8 +13,7 @@ from typing import Any, Final
 from gateway.domain.message import Message, Value
 from gateway.domain.topics.filters import MAX_EXPRESSION_LENGTH
 from gateway.domain.topics.property_values import MessageReader, id_text, plain
-from gateway.wire.sql.arithmetic import calculate, compare, signed
-from gateway.wire.sql.like import Spend, compile_like
+from gateway.wire.sql.operators import Spend, calculate, compare, compile_like, signed
 from gateway.wire.sql.parser import parse_filter
 from gateway.wire.sql.tree import (
     SYSTEM_PROPERTIES,

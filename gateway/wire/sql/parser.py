@@ -25,7 +25,7 @@ import attrs
 
 from gateway.domain.topics.filters import check_expression
 from gateway.domain.topics.property_values import plain
-from gateway.wire.sql.like import compile_like
+from gateway.wire.sql.operators import compile_like
 from gateway.wire.sql.tokens import Cursor, Sort, refusal, tokenize
 from gateway.wire.sql.tree import (
     SYSTEM_PROPERTIES,

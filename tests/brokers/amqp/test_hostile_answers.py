@@ -23,7 +23,7 @@ from gateway.wire.amqp.encoding import encode
 from gateway.wire.amqp.events import AmqpError, LinkAttached, TransferReceived
 from gateway.wire.amqp.exchange import NodeRequest, Reply, build_reply, parse_request
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
-from gateway.wire.amqp.servicebus.session_links import FILTER, LOCKED_UNTIL, ticks_of
+from gateway.wire.amqp.servicebus.links import FILTER, LOCKED_UNTIL, ticks_of
 from tests.brokers.amqp.doorkeeper import Doorkeeper, guarded
 from tests.brokers.amqp.scripted import Served, accept, take
 from tests.brokers.servicebus.served import real_date

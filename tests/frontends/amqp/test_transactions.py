@@ -24,7 +24,7 @@ from gateway.wire.amqp.management.requests import request_of
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.servicebus.batches import BATCH, encode_batch
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery, token_of
-from gateway.wire.amqp.servicebus.session_links import FILTER
+from gateway.wire.amqp.servicebus.links import FILTER
 from gateway.wire.amqp.transactions import (
     CAPABILITIES,
     Declare,

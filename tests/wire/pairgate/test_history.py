@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from gateway.domain.health.depth_history import DepthSample, QueueDepth
-from gateway.wire.pairgate.history import build_history
+from gateway.wire.pairgate.status import build_history
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.sql.like import compile_like
+from gateway.wire.sql.operators import compile_like
 
 
 def naive(pattern: str, escape: str | None, text: str) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
-from gateway.wire.amqp.servicebus.addresses import Node, NodeKind, parse_address
+from gateway.wire.amqp.servicebus.links import Node, NodeKind, parse_address
 
 ORDERS = EntityPath("orders")
 SUBSCRIPTION = EntityPath("topic/Subscriptions/sub")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import MAX_REASON_LENGTH, Abandon, Complete, DeadLetter, Defer
 from gateway.frontends.amqp.disposition_handler import settlement_of
-from gateway.wire.amqp.servicebus.session_links import moment_of, ticks_of
+from gateway.wire.amqp.servicebus.links import moment_of, ticks_of
 from gateway.wire.amqp.servicebus.settlements import disposition_of, outcome_of, size_of
 
 PROPERTIES = {"a": 1, "b": "two"}
