@@ -44,7 +44,6 @@ _PLACES: Final = tuple(
         "store/embedded/checksums",
         "store/embedded/counters",
         "store/embedded/entities",
-        "store/embedded/entity_rows",
         "store/embedded/rows",
         "store/embedded/session_rows",
         "store/embedded/store.py",

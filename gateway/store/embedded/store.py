@@ -21,7 +21,7 @@ from gateway.domain.topics.filters import Rule
 from gateway.store.embedded import schema
 from gateway.store.embedded.changes import StoreChanges
 from gateway.store.embedded.counters import Counters, DeliveryCounts, SqliteNumbers
-from gateway.store.embedded.entity_rows import EntityRows
+from gateway.store.embedded.entities import EntityRows
 from gateway.store.embedded.files import Disk, HighWaterMark, StoreLock
 from gateway.store.embedded.opening import open_store
 from gateway.store.embedded.rows import NO_TOTALS, SqliteRows, all_totals

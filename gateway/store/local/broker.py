@@ -37,12 +37,18 @@ from gateway.store.engine.records import DEFERRED_OF, Incoming, Row, State
 from gateway.store.local.hooks import LocalHooks
 from gateway.store.local.notifier import EVERYBODY, Notifier, Notifiers
 from gateway.store.local.receiver import LocalReceiver, to_delivery
-from gateway.store.local.sending import Packed, Places, check_target, cost_of, send_packed
+from gateway.store.local.sending import (
+    Packed,
+    Places,
+    check_target,
+    commit_in_one_step,
+    cost_of,
+    send_packed,
+)
 from gateway.store.local.sessions import LocalSessionReceiver, accept_session
 from gateway.store.local.step import STEP_COST, Step
 from gateway.store.local.timer import Timer
 from gateway.store.local.topology import LocalQueues
-from gateway.store.local.transactions import commit_in_one_step
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from gateway.domain.entity import QueueProperties
-from gateway.store.engine.duplicates import Duplicates
+from gateway.store.engine.enqueue import Duplicates
 from gateway.store.engine.records import Incoming
 from tests.store.engine.queue import NaiveSeenIds, at
 from tests.store.engine.queue_content import doubtful
