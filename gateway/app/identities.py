@@ -14,8 +14,8 @@ from gateway.app.namespaces import is_own
 from gateway.app.operations.findings import Grade
 from gateway.app.runtime import Runtime
 from gateway.capabilities import Identifies
-from gateway.config.addresses import addresses_of
 from gateway.config.options import Config, Pairing
+from gateway.config.places import addresses_of
 from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.identity import FINGERPRINT, RABBITMQ, Identity

@@ -12,7 +12,7 @@ from gateway.app.logs import Reloader, open_log
 from gateway.app.process import service_manager
 from gateway.app.runtime import Runtime
 from gateway.commands.terminal import Invocation, add_adopt, add_port_offset, command, run
-from gateway.config.binds import BIND_VARIABLE
+from gateway.config.given import BIND_VARIABLE
 
 STANDARD_ERROR: Final = 2
 

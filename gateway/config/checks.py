@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Final
 
-from gateway.config.addresses import addresses_of
 from gateway.config.checks_of_pairs import problems_of_pair, warnings_of_pair
 from gateway.config.options import (
     ADMIN,
@@ -20,6 +19,7 @@ from gateway.config.options import (
     Namespace,
 )
 from gateway.config.places import (
+    addresses_of,
     host_of_bind,
     hosts_of,
     is_loopback,

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.config.binds import with_binds
 from gateway.config.checks import problems_of, warnings_of
-from gateway.config.given_queues import with_queues
+from gateway.config.given import with_binds, with_queues
 from gateway.config.options import (
     DEFAULT,
     STORAGE_QUEUE,
@@ -18,13 +17,38 @@ from gateway.config.options import (
     Pairing,
 )
 from gateway.config.places import absolute, authority_of, label_of, location_of
-from gateway.config.plans import read_plan
 from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
 from gateway.config.secrets import SecretSource
+from gateway.domain.entity import EntityPath
+from gateway.domain.plan import Plan, PlannedQueue
 from gateway.extensions.listing import parts
 from gateway.net import unix
 from gateway.pairing.options import Oversized
+from gateway.wire.servicebus.emulator_config import MAX_BYTES, parse_emulator_config
+
+
+def read_plan(namespace: Namespace) -> tuple[Plan, list[str]]:
+    """The plan, and a line for each error in the file; each line begins with `entities`."""
+    plan, problems = _plan_of_file(namespace)
+    there = {queue.path for queue in plan.queues}
+    paths = [EntityPath(name) for name in namespace.queues]
+    more = (PlannedQueue(path=path) for path in paths if path not in there)
+    return Plan(queues=(*plan.queues, *more), topics=plan.topics), problems
+
+
+def _plan_of_file(namespace: Namespace) -> tuple[Plan, list[str]]:
+    file = namespace.entities
+    if file is None:
+        return Plan(), []
+    try:
+        with file.open("rb") as opened:
+            body = opened.read(MAX_BYTES + 1)
+    except OSError as error:
+        return Plan(), [f"entities: {file}: {error.strerror}"]
+    plan, problems = parse_emulator_config(body)
+    return plan, [f"entities: {file.name}: {problem}" for problem in problems]
+
 
 FILE_NAME: Final = "pairgate.toml"
 

@@ -1,7 +1,7 @@
 import pytest
 
-from gateway.config.addresses import addresses_of
 from gateway.config.options import Namespace
+from gateway.config.places import addresses_of
 
 
 def addresses(url, name="east"):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.binds import BIND_VARIABLE
 from gateway.config.file import load, parse
+from gateway.config.given import BIND_VARIABLE
 from gateway.config.problems import ConfigError
 
 TEXT = """
