@@ -16,9 +16,8 @@ from gateway.domain.events.gateway import Doubtful, LogLinesDropped, Reloaded, S
 from gateway.domain.option_fields import is_flat
 from gateway.extensions.listing import parts
 from gateway.extensions.tables import tables
-from gateway.telemetry.log import LogObserver
+from gateway.telemetry.log import LineWriter, LogObserver
 from gateway.telemetry.service_manager import ServiceManager
-from gateway.telemetry.writer import LineWriter
 
 LAST_LINES_SECONDS: Final = 2.0
 

@@ -1,5 +1,6 @@
 """Counts events, for the status of the process, and the connections of clients by protocol."""
 
+import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -23,13 +24,34 @@ from gateway.domain.events.gateway import (
 )
 from gateway.domain.events.outages import BacklogEmpty, NamespaceBack, NamespaceLost
 from gateway.domain.health.backlog_model import BacklogModel
+from gateway.domain.health.process_records import CountByName
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status.pair import RATE_SECONDS, StateChangeCount
 from gateway.domain.status.process import Alarm
 from gateway.ports import Observer, WallClock
 from gateway.telemetry.log import level_of, name_of, plain
-from gateway.telemetry.message_counts import MessageCounts
 from gateway.telemetry.recent_events import RecentEvents
+
+MOST: Final = 10_000  # entities that are counted by name
+
+
+@attrs.define(eq=False)
+class MessageCounts:
+    """The total is exact, whatever the number of entities."""
+
+    total: int = attrs.field(default=0, init=False)
+    _by_entity: Counter[EntityPath] = attrs.field(factory=Counter, init=False)
+
+    def record(self, entity: EntityPath, messages: int) -> None:
+        self.total += messages
+        if entity in self._by_entity or len(self._by_entity) < MOST:
+            self._by_entity[entity] += messages
+
+    def read(self, most: int) -> CountByName:
+        """The counts of the entities with the most messages, `most` at the utmost."""
+        found = heapq.nlargest(most, self._by_entity.items(), key=lambda each: each[1])
+        named = {entity.name: messages for entity, messages in found}
+        return CountByName(total=self.total, most=named, is_whole=sum(named.values()) == self.total)
 
 
 @attrs.define(eq=False)

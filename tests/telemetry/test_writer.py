@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.telemetry.writer import LineWriter
+from gateway.telemetry.log import LineWriter
 from tests.harness.retained import entries
 
 BLOCKED = 0.05  # seconds, for writers that won't get done
