@@ -43,7 +43,7 @@ from gateway.domain.operators.process import (
     ProcessState,
 )
 from gateway.domain.status.process import Status
-from gateway.extensions.drill import calls as drilling
+from gateway.extensions.drill import order as drilling
 from gateway.extensions.drill.order import Drill, DrillAnswer, DrillFault, DrillOrder, DrillState
 from gateway.extensions.outage_report.calls import OUTAGES
 from gateway.extensions.outage_report.outage import (
@@ -52,12 +52,17 @@ from gateway.extensions.outage_report.outage import (
     OutageReport,
     RecordedOutage,
 )
-from gateway.extensions.purge import calls as purging
+from gateway.extensions.purge import order as purging
 from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
-from gateway.extensions.redrive.calls import REDRIVE
-from gateway.extensions.redrive.order import Group, Redriven, RedriveOrder, Selection, Survey
-from gateway.extensions.sharding.calls import SHARDS
-from gateway.extensions.sharding.shards import ShardReport, ShardsAnswer, ShardState
+from gateway.extensions.redrive.order import (
+    REDRIVE,
+    Group,
+    Redriven,
+    RedriveOrder,
+    Selection,
+    Survey,
+)
+from gateway.extensions.sharding.shards import SHARDS, ShardReport, ShardsAnswer, ShardState
 from gateway.fair_budget import FairBudget
 from gateway.frontends.admin.control import ControlFrontend, Executor
 from gateway.frontends.admin.figures import FiguresFrontend

@@ -14,7 +14,7 @@ import pytest
 from gateway.cli import COMMANDS, command_named
 from gateway.config.file import Loaded, parse
 from gateway.config.options import ADMIN, SERVE
-from gateway.extensions.cluster.configuration import CLUSTER
+from gateway.extensions.cluster.options import CLUSTER
 from tests.deploy.deployed import (
     CASES,
     CHART,

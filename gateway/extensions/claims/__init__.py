@@ -6,10 +6,10 @@ from gateway.extensions.extension import Extension
 
 EXTENSION: Final = Extension(
     package=__name__,
-    tables=["configuration:CLAIMS", "configuration:PACKING"],
-    completions=["configuration:completed"],
-    checks=["configuration:problems"],
-    warnings=["configuration:warnings"],
+    tables=["options:CLAIMS", "options:PACKING"],
+    completions=["options:completed"],
+    checks=["options:problems"],
+    warnings=["options:warnings"],
     wrappers=["assembly:PACKS", "assembly:REFERENCES"],
     findings=["assembly:check_store"],
 )

@@ -23,9 +23,9 @@ from gateway.extensions.claims.azure_blob_store import AzureBlobStore
 from gateway.extensions.claims.broker import ClaimedBroker
 from gateway.extensions.claims.claim_check import ClaimCheck, MessageCodec
 from gateway.extensions.claims.collector import Collector
-from gateway.extensions.claims.configuration import CLAIMS, PACKING, Claims
 from gateway.extensions.claims.encryption import TAG
 from gateway.extensions.claims.folder import FolderStore
+from gateway.extensions.claims.options import CLAIMS, PACKING, Claims
 from gateway.extensions.claims.packing import PackedBroker
 from gateway.extensions.claims.receiver import ClaimDependencies
 from gateway.pairing.options import BacklogTimeToLive

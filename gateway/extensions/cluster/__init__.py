@@ -9,10 +9,10 @@ from gateway.extensions.extension import Extension
 
 EXTENSION: Final = Extension(
     package=__name__,
-    tables=["configuration:CLUSTER"],
-    overrides=["configuration:with_address"],
-    checks=["configuration:problems"],
-    warnings=["configuration:warnings"],
-    peers=["configuration:knows_peers"],
+    tables=["options:CLUSTER"],
+    overrides=["options:with_address"],
+    checks=["options:problems"],
+    warnings=["options:warnings"],
+    peers=["options:knows_peers"],
     others=["assembly:make_others"],
 )

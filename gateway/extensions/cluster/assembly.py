@@ -16,9 +16,8 @@ from gateway.app.runtime import Runtime
 from gateway.capabilities import Visibility
 from gateway.config.places import moved
 from gateway.extensions.cluster.cluster import Cluster, ClusterPort
-from gateway.extensions.cluster.configuration import CLUSTER
 from gateway.extensions.cluster.leases import ClusterLeases
-from gateway.extensions.cluster.options import ALONE, SHORTEST_SECRET, ClusterOptions
+from gateway.extensions.cluster.options import ALONE, CLUSTER, SHORTEST_SECRET, ClusterOptions
 from gateway.extensions.cluster.processes import Processes
 from gateway.extensions.cluster.server import HANDSHAKE_SECONDS
 from gateway.frontends.lease_table import NewToken

@@ -11,6 +11,7 @@ from gateway.app.assembly.others import PARENT, HeldParts
 from gateway.capabilities import Visibility
 from gateway.extensions.cluster.advice import Advice
 from gateway.extensions.cluster.handshake import ServerHandshake
+from gateway.extensions.cluster.leases import ClusterVisibility
 from gateway.extensions.cluster.members import Members
 from gateway.extensions.cluster.options import ALONE, ClusterOptions
 from gateway.extensions.cluster.peers import Peers
@@ -22,7 +23,6 @@ from gateway.extensions.cluster.server import (
     ignore,
 )
 from gateway.extensions.cluster.tokens import HolderTokens, tag_of
-from gateway.extensions.cluster.visibility import ClusterVisibility
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.net.listeners import Listener
 from gateway.pairing.additions import SendsInOrder

@@ -1,5 +1,6 @@
 """
-`Leasing` over a cluster: a delivery that another process holds is settled there.
+`Leasing` and `Visibility` over a cluster: a delivery that another process holds is settled, and a
+receipt of a peer changed or removed, where it is held.
 
 Before a namespace with tokens that any process can settle with (`SettlesByToken`), clients get the
 namespace's token itself, which the cluster seals, and no lock is held here.
@@ -13,12 +14,20 @@ from functools import partial
 import attrs
 import trio
 
-from gateway.capabilities import HidesMessages, Polls, SettlesByToken, TransactedSettlement
+from gateway.capabilities import (
+    HidesMessages,
+    Polls,
+    SettlesByToken,
+    TransactedSettlement,
+    Visibility,
+)
 from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost
-from gateway.domain.message import Delivery, Settlement
+from gateway.domain.message import Delivery, Message, Settlement
+from gateway.domain.storage_queue.poison import TermsOf
+from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
 from gateway.extensions.cluster.peers import Peers
 from gateway.frontends.leases import Keep, Leases, available
 from gateway.offering import offered, required
@@ -237,3 +246,65 @@ class ClusterLeases:
         if token is not None:
             lock_token = self._peers.seal(entity, token)
         return attrs.evolve(adopted.delivery, lock_token=lock_token, locked_until=until)
+
+
+@attrs.frozen(eq=False)
+class ClusterVisibility:
+    """Implements `capabilities.Visibility`. Raises as `Peers.settle` too, for receipts of peers."""
+
+    _inner: Visibility  # of this gateway
+    _peers: Peers
+
+    async def put(self, entity: EntityPath, message: Message, hidden: timedelta) -> TakenMessage:
+        """As `Visibility.put`."""
+        return self._held_here(await self._inner.put(entity, message, hidden))
+
+    async def sent(self, entity: EntityPath, message_id: str) -> PopReceipt | None:
+        """As `Visibility.sent`, for messages that were sent through this gateway."""
+        return await self._inner.sent(entity, message_id)
+
+    async def dequeue(
+        self, entity: EntityPath, limit: int, terms_of: TermsOf
+    ) -> Sequence[TakenMessage]:
+        """As `Visibility.dequeue`."""
+        taken = await self._inner.dequeue(entity, limit, terms_of)
+        return [self._held_here(each) for each in taken]
+
+    async def peek(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
+        """As `Visibility.peek`."""
+        return await self._inner.peek(entity, limit)
+
+    async def change(
+        self, entity: EntityPath, receipt: PopReceipt, hidden: timedelta, body: bytes | None = None
+    ) -> TakenMessage:
+        """As `Visibility.change`."""
+        if not self._is_elsewhere(receipt):
+            return self._held_here(await self._inner.change(entity, receipt, hidden, body))
+        answer = await self._peers.change(entity, receipt, hidden, body)
+        changed = answer.receipt
+        return TakenMessage(
+            delivery=Delivery(
+                message=Message(), sequence_number=receipt.sequence, locked_until=answer.until
+            ),
+            receipt=None if changed is None else attrs.evolve(changed, holder=receipt.holder),
+        )
+
+    async def remove(self, entity: EntityPath, receipt: PopReceipt) -> None:
+        """As `Visibility.remove`."""
+        if self._is_elsewhere(receipt):
+            await self._peers.remove(entity, receipt)
+        else:
+            await self._inner.remove(entity, receipt)
+
+    async def clear(self, entity: EntityPath) -> None:
+        """As `Visibility.clear`."""
+        await self._inner.clear(entity)
+
+    def _is_elsewhere(self, receipt: PopReceipt) -> bool:
+        return receipt.holder not in {0, self._peers.tokens.own}
+
+    def _held_here(self, taken: TakenMessage) -> TakenMessage:
+        if taken.receipt is None or taken.receipt.token:
+            return taken
+        held = attrs.evolve(taken.receipt, holder=self._peers.tokens.own)
+        return attrs.evolve(taken, receipt=held)

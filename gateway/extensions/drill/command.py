@@ -36,8 +36,14 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.control import EVERYTHING
 from gateway.domain.status.process import Status
-from gateway.extensions.drill.calls import DRILL, DRILLS, END_DRILL
-from gateway.extensions.drill.order import DrillAnswer, DrillFault, DrillOrder
+from gateway.extensions.drill.order import (
+    DRILL,
+    DRILLS,
+    END_DRILL,
+    DrillAnswer,
+    DrillFault,
+    DrillOrder,
+)
 from gateway.extensions.drill.rehearsal import DrillOutcome, Load, Rehearsal, check_queue
 from gateway.wire.pairgate.admin_json import value_of
 from gateway.wire.pairgate.control_call import NoKeys

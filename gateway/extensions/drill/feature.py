@@ -13,12 +13,10 @@ from gateway.app.operations.control_calls import Executors
 from gateway.domain.operators.control import Operator
 from gateway.domain.status.sections import Readings
 from gateway.extensions.drill import EXTENSION
-from gateway.extensions.drill.calls import DRILL, DRILLS, END_DRILL
 from gateway.extensions.drill.cut import Cut
-from gateway.extensions.drill.drills import Drills
+from gateway.extensions.drill.drills import DrillReplica, Drills, drill_message
 from gateway.extensions.drill.options import DRILL as OPTIONS
-from gateway.extensions.drill.order import DrillAnswer, DrillState
-from gateway.extensions.drill.replica import DrillReplica, drill_message
+from gateway.extensions.drill.order import DRILL, DRILLS, END_DRILL, DrillAnswer, DrillState
 from gateway.extensions.drill.section import DRILL as SECTION
 from gateway.frontends.admin.control import Executor, at_once
 from gateway.wire.pairgate.control_call import NoKeys

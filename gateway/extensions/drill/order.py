@@ -1,5 +1,6 @@
 """
-A drill: an outage of a namespace, as this process alone sees it, for a limited time.
+A drill: an outage of a namespace, as this process alone sees it, for a limited time; and the
+control calls of drills.
 
 Nothing here looks at a clock: dates are arguments, in UTC.
 """
@@ -7,12 +8,14 @@ Nothing here looks at a clock: dates are arguments, in UTC.
 import enum
 from datetime import UTC, datetime
 from math import inf
+from typing import Final
 
 import attrs
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.control import EVERYTHING, check_reason, check_targets, matches
+from gateway.wire.pairgate.control_call import ControlCall, NoKeys
 
 
 class DrillFault(enum.Enum):
@@ -99,3 +102,19 @@ class DrillAnswer:
     changed: bool
     before: DrillState
     after: DrillState
+
+
+DRILLS: Final = ControlCall(
+    name="drill",
+    method="GET",
+    summary="the drill that is under way",
+    request=NoKeys,
+    answer=DrillState,
+    refusals=(501,),
+)
+DRILL: Final = ControlCall(
+    name="drill", summary="begins a drill", request=DrillOrder, answer=DrillAnswer
+)
+END_DRILL: Final = ControlCall(
+    name="end-drill", summary="ends the drill", request=NoKeys, answer=DrillAnswer
+)

@@ -6,7 +6,7 @@ from gateway.extensions.extension import Extension
 
 EXTENSION: Final = Extension(
     package=__name__,
-    calls=["calls:PURGE"],
+    calls=["order:PURGE"],
     features=["feature:make"],
     commands={"purge": "command:purge"},
 )

@@ -13,8 +13,7 @@ from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.commands.admin import add_gateway, give, with_keys_when_used
 from gateway.commands.terminal import Invocation, command, confirm_by_name, run, waiting
 from gateway.domain.errors import InvalidRequest
-from gateway.extensions.purge.calls import PURGE
-from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
+from gateway.extensions.purge.order import PURGE, PurgeAnswer, PurgeOrder
 
 _UNCOUNTED: Final = (
     "--messages: beside --confirm, the number of messages that you have seen expected; `pairgate"

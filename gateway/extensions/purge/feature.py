@@ -5,7 +5,7 @@ import attrs
 from gateway.app.assembly.parts import Feature, Parts, ProcessPlan
 from gateway.app.operations.control_calls import Executors
 from gateway.config.options import Pairing
-from gateway.extensions.purge.calls import PURGE
+from gateway.extensions.purge.order import PURGE
 from gateway.extensions.purge.purge import Purge
 from gateway.frontends.admin.control import Executor
 

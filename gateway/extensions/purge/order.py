@@ -1,10 +1,13 @@
-"""Purges: an operator deletes the messages of one backlog queue, which then never arrive."""
+"""The control call of a purge: an operator deletes the messages of one backlog queue."""
+
+from typing import Final
 
 import attrs
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.control import check_reason
+from gateway.wire.pairgate.control_call import OF_NAMESPACE, ControlCall
 
 
 @attrs.frozen(kw_only=True)
@@ -53,3 +56,14 @@ class PurgeAnswer:
     messages: int  # before
     purged: int = 0
     left: int = 0
+
+
+PURGE: Final = ControlCall(
+    name="purge",
+    summary="counts the messages of a backlog queue, or deletes them",
+    request=PurgeOrder,
+    answer=PurgeAnswer,
+    refusals=OF_NAMESPACE,
+    audited=("purged", "left"),
+    patience=600.0,  # for all messages of a backlog queue
+)

@@ -6,7 +6,7 @@ from gateway.extensions.extension import Extension
 
 EXTENSION: Final = Extension(
     package=__name__,
-    calls=["calls:REDRIVE"],
+    calls=["order:REDRIVE"],
     features=["feature:make"],
     commands={"redrive": "command:redrive", "dead-letters": "command:dead_letters"},
 )

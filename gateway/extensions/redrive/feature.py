@@ -9,8 +9,7 @@ from gateway.app.runtime import Runtime
 from gateway.config.options import Pairing
 from gateway.domain.errors import NotSupported
 from gateway.domain.operators.control import Operator
-from gateway.extensions.redrive.calls import REDRIVE
-from gateway.extensions.redrive.order import Redriven, RedriveOrder, Survey
+from gateway.extensions.redrive.order import REDRIVE, Redriven, RedriveOrder, Survey
 from gateway.extensions.redrive.redrive import Redrive
 from gateway.frontends.admin.control import Executor
 from gateway.pairing.options import BacklogTimeToLive

@@ -1,4 +1,7 @@
-"""Selects dead letters of the backlog for a redrive, and checks if the syphon could move them."""
+"""
+The control call of a redrive: selects dead letters of the backlog, and checks if the syphon could
+move them.
+"""
 
 import fnmatch
 from datetime import datetime
@@ -13,6 +16,7 @@ from gateway.domain.dead_letters import EXPIRED, reason_of
 from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.envelope_fields import Malformed, NotOurs, entity_in, place_of, text_of_id
 from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Delivery, Message
+from gateway.wire.pairgate.control_call import OF_NAMESPACE, ControlCall
 
 MOST_GROUPS: Final = 1000  # further ones are counted as OTHERS
 OTHERS: Final = "(others)"
@@ -259,3 +263,16 @@ class Redriven:
 def _as_it_was(message: Message) -> Message:
     kept = {name: value for name, value in message.properties.items() if name not in _ADDED}
     return attrs.evolve(message, properties=kept, time_to_live=None)
+
+
+REDRIVE: Final[ControlCall[RedriveOrder, Survey | Redriven]] = ControlCall(
+    name="redrive",
+    summary="counts dead letters of the backlog, or moves them",
+    request=RedriveOrder,
+    answer=Redriven,
+    survey=Survey,
+    refusals=OF_NAMESPACE,
+    audited=("moved", "left"),
+    patience=600.0,  # for the dead letters of all backlog queues
+    old_path="/redrive",
+)

@@ -18,10 +18,10 @@ from gateway.app.runtime import Runtime
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.deadlines import answered_within
 from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
-from gateway.extensions.redrive.calls import REDRIVE
 from gateway.extensions.redrive.feature import make_redrive
 from gateway.extensions.redrive.order import (
     MOST_REDRIVEN,
+    REDRIVE,
     Redriven,
     RedriveOrder,
     Selection,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.commands.admin import add_gateway, give
 from gateway.commands.terminal import Invocation, command
-from gateway.extensions.sharding.calls import SHARDS
-from gateway.extensions.sharding.shards import ShardReport, ShardsAnswer, ShardState
+from gateway.extensions.sharding.shards import SHARDS, ShardReport, ShardsAnswer, ShardState
 from gateway.wire.pairgate.control_call import NoKeys
 
 

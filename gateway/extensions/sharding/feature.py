@@ -4,10 +4,9 @@ import attrs
 
 from gateway.app.assembly.parts import Feature, Parts, ProcessPlan
 from gateway.app.operations.control_calls import Executors
-from gateway.extensions.sharding.calls import SHARDS
 from gateway.extensions.sharding.configuration import SHARDING
 from gateway.extensions.sharding.setup import ShardSetup
-from gateway.extensions.sharding.shards import ShardReports
+from gateway.extensions.sharding.shards import SHARDS, ShardReports
 from gateway.frontends.admin.control import Executor
 
 

@@ -1,4 +1,7 @@
-"""The shards as operators see them: the messages in each, and whether it may be removed."""
+"""
+The shards as operators see them, and the control call that shows them: the messages in each, and
+whether it may be removed.
+"""
 
 import enum
 from collections.abc import Iterator
@@ -12,7 +15,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.operators.control import Operator
 from gateway.extensions.sharding.table import ShardedQueue, ShardTable
 from gateway.ports import Broker
-from gateway.wire.pairgate.control_call import NoKeys
+from gateway.wire.pairgate.control_call import ControlCall, NoKeys
 
 ANSWER_SECONDS: Final = 8.0  # less than a client's patience with the whole call
 _AT_ONCE: Final = 16  # requests: a namespace with 1000 shards has other work, too
@@ -122,3 +125,13 @@ def _state(queue: ShardedQueue, number: int) -> ShardState:
     if number in queue.rule.drain:
         return ShardState.DRAINING
     return ShardState.JOINING if number in queue.joining else ShardState.ACTIVE
+
+
+SHARDS: Final = ControlCall(
+    name="shards",
+    method="GET",
+    summary="the shards of each sharded queue, their messages, and which of them are empty",
+    request=NoKeys,
+    answer=ShardsAnswer,
+    refusals=(501,),
+)

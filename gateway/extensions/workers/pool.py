@@ -29,8 +29,8 @@ from gateway.domain.status.figures import merged
 from gateway.domain.status.process import Status, Workers
 from gateway.extensions.workers.channel import Values, WorkerChannel
 from gateway.extensions.workers.events import WorkerLost, WorkerStarted
-from gateway.extensions.workers.limits import of_workers, shared
 from gateway.extensions.workers.locks import dial, serve_locks
+from gateway.extensions.workers.options import of_workers, shared
 from gateway.extensions.workers.passing_on import doors, serve_unix
 from gateway.extensions.workers.sharing import CacheSync, StateHub
 from gateway.extensions.workers.stores import store_doors

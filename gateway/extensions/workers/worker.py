@@ -37,8 +37,8 @@ from gateway.config.file import Loaded, parse
 from gateway.config.options import SERVE, Config
 from gateway.domain.identity import parse_identity
 from gateway.extensions.workers.channel import LAST_SECONDS, Values, WorkerChannel
-from gateway.extensions.workers.limits import of_worker
 from gateway.extensions.workers.locks import dial, serve_locks
+from gateway.extensions.workers.options import of_worker
 from gateway.extensions.workers.passing_on import open_parent
 from gateway.extensions.workers.sharing import CacheSync, StateReplica
 from gateway.extensions.workers.stores import OfParent, paths_of

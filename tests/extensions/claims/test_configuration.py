@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.extensions.claims.configuration import CLAIMS
+from gateway.extensions.claims.options import CLAIMS
 from tests.config.texts import ONE, PAIR, config, problems, warnings
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.config.file import parse
-from gateway.extensions.cluster.configuration import CLUSTER
+from gateway.extensions.cluster.options import CLUSTER
 from tests.config.texts import ENVIRON, ONE, config, problems, warnings
 
 SECTION = """

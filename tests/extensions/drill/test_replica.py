@@ -11,9 +11,8 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unreachable
 from gateway.domain.operators.control import Operator
 from gateway.extensions.drill.cut import Cut
-from gateway.extensions.drill.drills import Drills
+from gateway.extensions.drill.drills import DrillReplica, Drills, drill_message
 from gateway.extensions.drill.order import Drill, DrillFault, DrillOrder
-from gateway.extensions.drill.replica import DrillReplica, drill_message
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import Events
 

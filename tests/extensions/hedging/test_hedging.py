@@ -9,7 +9,7 @@ from gateway.domain.events.gateway import Diverted, SentTwice
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status.sections import merge_sections
-from gateway.extensions.hedging.hedge import HedgeBudget
+from gateway.extensions.hedging.hedging import HedgeBudget
 from gateway.extensions.hedging.status import SECTION, HedgingStatus
 from gateway.pairing.options import EntityRule
 from tests.harness.faults import Hang, Operation

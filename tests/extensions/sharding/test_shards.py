@@ -14,9 +14,14 @@ from gateway.config.file import parse
 from gateway.domain.entity import EntityInfo, QueueProperties
 from gateway.domain.message import Message
 from gateway.domain.operators.control import Operator
-from gateway.extensions.sharding.calls import SHARDS
 from gateway.extensions.sharding.command import _lines
-from gateway.extensions.sharding.shards import ShardReports, ShardsAnswer, ShardState, is_empty
+from gateway.extensions.sharding.shards import (
+    SHARDS,
+    ShardReports,
+    ShardsAnswer,
+    ShardState,
+    is_empty,
+)
 from gateway.extensions.sharding.table import ShardingRule, ShardTable
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.pairgate.control_call import NoKeys

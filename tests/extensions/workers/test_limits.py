@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gateway.config.file import parse
 from gateway.config.options import Config
-from gateway.extensions.workers.limits import of_worker, of_workers, shared
+from gateway.extensions.workers.options import of_worker, of_workers, shared
 
 CONFIG = """
 workers = 3

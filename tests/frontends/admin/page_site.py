@@ -37,8 +37,7 @@ from gateway.domain.operators.process import (
 from gateway.domain.status.process import Status
 from gateway.extensions.drill.feature import executors as drills
 from gateway.extensions.drill.order import Drill, DrillAnswer, DrillOrder, DrillState
-from gateway.extensions.purge.calls import PURGE
-from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
+from gateway.extensions.purge.order import PURGE, PurgeAnswer, PurgeOrder
 from gateway.extensions.redrive.feature import executor as redrive
 from gateway.extensions.redrive.order import Group, Redriven, Sample, Selection, Survey
 from gateway.frontends.admin.control import ControlFrontend, Executor

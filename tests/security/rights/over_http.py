@@ -15,10 +15,9 @@ from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
 from gateway.domain.status.process import Status
 from gateway.domain.topics.filters import DEFAULT_RULE, Rule
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
-from gateway.extensions.purge.calls import PURGE
-from gateway.extensions.redrive.calls import REDRIVE
+from gateway.extensions.purge.order import PURGE
 from gateway.extensions.redrive.feature import executor as redrive
-from gateway.extensions.redrive.order import Redriven, RedriveOrder, Selection, Survey
+from gateway.extensions.redrive.order import REDRIVE, Redriven, RedriveOrder, Selection, Survey
 from gateway.frontends.admin.control import ControlFrontend, Executor
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.admin.frontend import AdminFrontend
