@@ -8,46 +8,104 @@ from typing import Any, Final
 
 import click
 
-from gateway.extensions.listing import commands, extensions
+from gateway.extensions.listing import commands, extensions, summaries
 
-_OF_CORE: Final[Mapping[str, str]] = {  # by command: its module in `gateway.commands`
-    "agent": "listen",
-    "bench": "bench",
-    "certs": "trial",
-    "check": "check",
-    "completion": "completion",
-    "config": "config",
-    "create": "entities",
-    "delete": "entities",
-    "demo": "trial",
-    "drain": "process",
-    "events": "events",
-    "failback": "control",
-    "failover": "control",
-    "keys": "keys",
-    "list": "entities:list_",
-    "listen": "listen",
-    "pause": "control",
-    "peek": "messages",
-    "probe": "control",
-    "provision": "check",
-    "rate": "control",
-    "receive": "messages",
-    "reload": "process",
-    "resume": "control",
-    "send": "messages",
-    "serve": "serve",
-    "status": "status",
-    "store": "store",
-    "syphon": "serve",
-    "token": "token",
-    "trigger": "messages",
+_OF_CORE: Final[Mapping[str, tuple[str, str]]] = {
+    # By command: its module in `gateway.commands`, and the first sentence of its help, so that a
+    # list of commands imports none of them.
+    "agent": (
+        "listen",
+        "Start and stop processes of `listen` as [[agent.listeners]] says,"
+        " until SIGTERM or Ctrl-C.",
+    ),
+    "bench": ("bench", "Send messages to QUEUE and receive them, and show rates and latencies."),
+    "certs": (
+        "trial",
+        "Create a throw-away authority in DIR, with certificates for localhost and a client.",
+    ),
+    "check": ("check", "Check the configuration, connect to everything, and print the findings."),
+    "completion": (
+        "completion",
+        "Print a script that completes commands, options and names of entities in SHELL.",
+    ),
+    "config": (
+        "config",
+        "Print a complete configuration, make a new one, or show the one in effect.",
+    ),
+    "create": ("entities", "Create a queue, a topic or a subscription."),
+    "delete": ("entities", "Delete a queue, a topic or a subscription, with its messages."),
+    "demo": (
+        "trial",
+        "Show a failover: producers, an outage, the backlog, the syphon, and"
+        " the checker's verdict.",
+    ),
+    "drain": (
+        "process",
+        "End the running gateway as SIGTERM does: accept nothing more, finish, end.",
+    ),
+    "events": (
+        "events",
+        "Show the last events of the running gateway, one a line, with --json as JSON.",
+    ),
+    "failback": (
+        "control",
+        "Return entities to the primary: pinned ones, and those that failed over by themselves.",
+    ),
+    "failover": (
+        "control",
+        "Pin entities to the backlog, until `failback` or the end that --until names.",
+    ),
+    "keys": ("keys", "Change the keys of clients and of the envelope."),
+    "list": (
+        "entities:list_",
+        "List queues, topics and subscriptions with their counts, whose names start with PREFIX.",
+    ),
+    "listen": ("listen", "Run a handler for each message of each ENTITY, until SIGTERM or Ctrl-C."),
+    "pause": (
+        "control",
+        "Pause the syphon of the gateway, until `resume` or the end that --until names.",
+    ),
+    "peek": ("messages", "Print messages of ENTITY without locking them."),
+    "probe": (
+        "control",
+        "Probe entities that have failed over, or are in doubt, on the primary now.",
+    ),
+    "provision": ("check", "Create missing backlog queues and configured queues."),
+    "rate": (
+        "control",
+        "Limit the syphon of the gateway to RATE messages a second, until it ends.",
+    ),
+    "receive": ("messages", "Receive messages from ENTITY, print and complete them."),
+    "reload": ("process", "Let the running gateway read its configuration again, as SIGHUP does."),
+    "resume": (
+        "control",
+        "Resume the syphon of the gateway: for everything, or for what the arguments name.",
+    ),
+    "send": (
+        "messages",
+        "Send one message to ENTITY; without BODY, the body is read from standard input.",
+    ),
+    "serve": (
+        "serve",
+        "Serve clients until SIGTERM or Ctrl-C, then drain; a second signal ends it at once.",
+    ),
+    "status": ("status", "Show the state of the running gateway, or of the one at --url."),
+    "store": ("store", "Maintain an embedded store."),
+    "syphon": (
+        "serve",
+        "Move the backlog from the secondary to its destination, and do nothing else.",
+    ),
+    "token": ("token", "Print a shared access signature for ENTITY, or for all entities."),
+    "trigger": (
+        "messages",
+        "Tell the listeners of QUEUE of a message that didn't come through the gateway.",
+    ),
 }
 # By command: its module, and its name in the module where that differs.
 COMMANDS: Final[Mapping[str, str]] = dict(
     sorted(
         (
-            *((name, f"gateway.commands.{module}") for name, module in _OF_CORE.items()),
+            *((name, f"gateway.commands.{module}") for name, (module, _) in _OF_CORE.items()),
             *commands().items(),
         )
     )
@@ -57,6 +115,11 @@ COMMANDS: Final[Mapping[str, str]] = dict(
 def _place_of(name: str) -> str:
     """The command's module and name there; empty: there is no such command."""
     return COMMANDS.get(name) or commands(extensions()).get(name, "")
+
+
+def summary_of(name: str) -> str:
+    """The first sentence of the command's help."""
+    return _OF_CORE[name][1] if name in _OF_CORE else summaries(extensions()).get(name, "")
 
 
 def command_named(name: str) -> click.Command:
@@ -100,7 +163,16 @@ class _Commands(click.Group):
         return sorted({*COMMANDS, *commands(extensions())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return command_named(cmd_name) if _place_of(cmd_name) else None
+        """The command's name and summary: for the list of commands, and for a completion."""
+        if not _place_of(cmd_name):
+            return None
+        return click.Command(cmd_name, help=summary_of(cmd_name), add_help_option=False)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else command_named(name), rest
 
 
 def _show_version(context: click.Context) -> None:

@@ -72,7 +72,8 @@ class Extension:
     calls: Sequence[Part] = ()
     # `gateway.domain.status.sections.Section`; a feature gives its value.
     sections: Sequence[Part] = ()
-    commands: Mapping[str, Part] = attrs.field(factory=dict)  # by name
+    # By name: the command, and the first sentence of its help.
+    commands: Mapping[str, tuple[Part, str]] = attrs.field(factory=dict)
     # Functions of a `gateway.app.assembly.parts.ProcessPlan` that make a `Feature`, or None.
     features: Sequence[Part] = ()
     # `gateway.frontends.admin.routes.AdminRoutes`: paths of a gateway's endpoint `admin`.

@@ -64,5 +64,10 @@ def commands(of: Sequence[Extension] = EXTENSIONS) -> Mapping[str, str]:
     return {
         name: f"{extension.package}.{part}"
         for extension in of
-        for name, part in extension.commands.items()
+        for name, (part, _) in extension.commands.items()
     }
+
+
+def summaries(of: Sequence[Extension]) -> Mapping[str, str]:
+    """The first sentence of the help of these extensions' commands, by their names."""
+    return {name: text for extension in of for name, (_, text) in extension.commands.items()}

@@ -13,5 +13,10 @@ EXTENSION: Final = Extension(
     sections=["section:DRILL"],
     features=["feature:make"],
     services=["feature:SERVICE"],
-    commands={"drill": "command:drill"},
+    commands={
+        "drill": (
+            "command:drill",
+            "Rehearse an outage: cut the running gateway off from its primary for a while.",
+        ),
+    },
 )

@@ -9,5 +9,10 @@ EXTENSION: Final = Extension(
     calls=["calls:OUTAGES"],
     features=["feature:make"],
     services=["assembly:SERVICE"],
-    commands={"outage-report": "command:outage_report"},
+    commands={
+        "outage-report": (
+            "command:outage_report",
+            "Report the outages of the primary, as Markdown: cause, entities, curve and totals.",
+        ),
+    },
 )

@@ -8,5 +8,10 @@ EXTENSION: Final = Extension(
     package=__name__,
     calls=["order:PURGE"],
     features=["feature:make"],
-    commands={"purge": "command:purge"},
+    commands={
+        "purge": (
+            "command:purge",
+            "Delete the messages of a backlog queue of the running gateway.",
+        ),
+    },
 )

@@ -8,5 +8,14 @@ EXTENSION: Final = Extension(
     package=__name__,
     calls=["order:REDRIVE"],
     features=["feature:make"],
-    commands={"redrive": "command:redrive", "dead-letters": "command:dead_letters"},
+    commands={
+        "redrive": (
+            "command:redrive",
+            "Show why messages of the backlog are dead-lettered, and move them back into it.",
+        ),
+        "dead-letters": (
+            "command:dead_letters",
+            "Show the dead letters of the backlog by reason and entity; nothing is changed.",
+        ),
+    },
 )

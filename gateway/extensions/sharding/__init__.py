@@ -14,7 +14,13 @@ EXTENSION: Final = Extension(
     warnings=["configuration:warnings"],
     calls=["shards:SHARDS"],
     features=["feature:make"],
-    commands={"shards": "command:shards"},
+    commands={
+        "shards": (
+            "command:shards",
+            "Show the shards of each sharded queue of the running gateway: their messages,"
+            " and which of those that drain are empty, so that they may be removed.",
+        ),
+    },
     home_wrappers=["assembly:PLACES"],
     wrappers=["assembly:SHARDS"],
 )
