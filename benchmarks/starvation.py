@@ -62,8 +62,9 @@ from gateway.domain.message import Message
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.links import LinkVoid, ReceivingLink, SendingLink
 from gateway.net.clients import ClientOptions
-from gateway.net.dialing import ServerAddress, dial
+from gateway.net.dialing import dial
 from gateway.net.http.client import HttpClient, HttpClientOptions
+from gateway.net.server_address import ServerAddress
 from gateway.wire.amqp.events import NewLink, Terminus
 from gateway.wire.amqp.message import encode_message
 from gateway.wire.amqp.options import EngineOptions

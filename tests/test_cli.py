@@ -1,5 +1,6 @@
 """Arguments, output, and exit codes."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from gateway.cli import COMMANDS, command_named
+from gateway.cli import COMMANDS, command_named, summary_of
 from tests.command_line import PAIR, pairgate
 from tests.stores import make_stores
 
@@ -259,6 +260,14 @@ def test_each_command_is_where_the_table_says(name: str) -> None:
     assert command.name == name
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_has_the_first_sentence_of_each_help(name: str) -> None:
+    text = " ".join(inspect.cleandoc(command_named(name).help or "").split())
+
+    assert summary_of(name).endswith(".")
+    assert f"{text} ".startswith(f"{summary_of(name)} ")
+
+
 def leaves(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
     """The command, or those of the group."""
     if not isinstance(command, click.Group) or command.invoke_without_command:
@@ -280,11 +289,18 @@ def test_every_command_prints_json_for_machines() -> None:
     assert without == []
 
 
+def modules_after(code: str, *arguments: str) -> set[str]:
+    """The modules of a process that has run the code, and then ended as it wanted to."""
+    show = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr))"
+    command = [sys.executable, "-c", f"{show}; {code}", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+# Imports are a part of every start: of a gateway that comes back, of an agent's listeners, of the
+# probes of each pod.
 def test_a_gateway_starts_without_what_only_others_need() -> None:
-    """Each takes a part of every start: of a gateway that comes back, of an agent's listeners."""
-    code = "import sys; from gateway.cli import command_named; command_named('serve')"
-    command = [sys.executable, "-c", f"{code}; print(*sys.modules)"]
-    loaded = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    loaded = modules_after("from gateway.cli import command_named; command_named('serve')")
 
     assert "gateway.app.serving" in loaded
     assert loaded.isdisjoint(
@@ -302,3 +318,54 @@ def test_a_gateway_starts_without_what_only_others_need() -> None:
             "structlog",
         }
     )
+
+
+FOREIGN = {"apsw", "cattrs", "cryptography", "h11", "rich", "structlog", "trio", "wsproto"}
+
+
+def own(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.startswith("gateway.")}
+
+
+def test_a_list_of_commands_imports_none_of_them() -> None:
+    loaded = modules_after("from gateway.cli import main; main()", "--help")
+
+    assert {name for name in own(loaded) if "extensions" not in name} == {"gateway.cli"}
+    assert loaded & FOREIGN == set()
+
+
+def test_a_probe_imports_what_it_needs_and_no_more(tmp_path: Path) -> None:
+    file = tmp_path / "pairgate.toml"
+    file.write_text('[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:1"\n')
+    code = "from gateway.cli import main; main()"
+    loaded = modules_after(code, "status", "--ready", "--config", str(file))
+    without = own(modules_after(code, "--version"))
+
+    assert own(loaded) - without == {
+        "gateway.app",
+        "gateway.app.failure",
+        "gateway.app.operations",
+        "gateway.app.operations.admin_choice",
+        "gateway.app.operations.probing",
+        "gateway.commands.admin",
+        "gateway.commands.status",
+        "gateway.commands.terminal",
+        "gateway.config",
+        "gateway.config.given",
+        "gateway.config.endpoints",
+        "gateway.config.errors",
+        "gateway.config.source",
+        "gateway.config.values",
+        "gateway.domain",
+        "gateway.domain.errors",
+        "gateway.frontends",
+        "gateway.frontends.admin",
+        "gateway.frontends.admin.readiness",
+        "gateway.net",
+        "gateway.net.certificates",
+        "gateway.net.secret_files",
+        "gateway.net.server_address",
+        "gateway.net.tls",
+        "gateway.net.unix",
+    }
+    assert loaded & FOREIGN == set()

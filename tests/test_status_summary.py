@@ -2,7 +2,7 @@
 
 import attrs
 
-from gateway.commands.status import summary
+from gateway.commands.status_view import summary
 from tests.wire.pairgate.status import NOW, OUTAGE, WELL
 
 

@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 
+from gateway.config.errors import ConfigError
 from gateway.config.file import load
-from gateway.config.problems import ConfigError
 from gateway.demo.ports import free_port
 from tests.command_line import pairgate
 from tests.config.shipped import CONF

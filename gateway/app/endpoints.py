@@ -12,9 +12,8 @@ from gateway.app.assembly.parts import Parts
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
 from gateway.app.servers import Basis, Makings, Server, Tls, make_server
-from gateway.config.checks import requires_tls
-from gateway.config.options import SERVE, Config
-from gateway.config.places import host_of_bind, is_loopback, moved
+from gateway.config.endpoints import SERVE, host_of_bind, is_loopback, moved, requires_tls
+from gateway.config.options import Config
 from gateway.domain.access import Refusal
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
 from gateway.fair_budget import FairBudget

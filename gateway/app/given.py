@@ -9,8 +9,8 @@ from typing import Final
 import attrs
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.config.options import PROTOCOLS, SERVE, Config
-from gateway.config.places import moved
+from gateway.config.endpoints import PROTOCOLS, SERVE, moved
+from gateway.config.options import Config
 from gateway.net import unix
 from gateway.net.descriptors import close_all
 from gateway.net.listeners import BoundSockets, inherited_sockets, split_address, written

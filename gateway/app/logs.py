@@ -9,9 +9,9 @@ import attrs
 import trio
 
 from gateway.app.runtime import Runtime, Silence
+from gateway.config.errors import ConfigError
 from gateway.config.file import Loaded
 from gateway.config.options import Config
-from gateway.config.problems import ConfigError
 from gateway.domain.events.gateway import Doubtful, LogLinesDropped, Reloaded, Stopped
 from gateway.domain.option_fields import is_flat
 from gateway.extensions.listing import parts

@@ -10,9 +10,10 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
+from gateway.config.endpoints import is_loopback
 from gateway.config.kinds import Adapter, BrokerDependencies, build
 from gateway.config.options import Namespace
-from gateway.config.places import authority_of, hosts_of, is_loopback, is_own_url
+from gateway.config.places import authority_of, hosts_of, is_own_url
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,

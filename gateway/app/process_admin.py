@@ -18,9 +18,8 @@ from gateway.app.operations.control_calls import of_control, of_process
 from gateway.app.process_control import ProcessControl
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
 from gateway.app.status.board import StatusBoard, make_figures
+from gateway.config.endpoints import ADMIN, host_of_bind, is_loopback
 from gateway.config.file import Loaded
-from gateway.config.options import ADMIN
-from gateway.config.places import host_of_bind, is_loopback
 from gateway.domain.events.gateway import Listening
 from gateway.fair_budget import FairBudget
 from gateway.frontends.issuers import Issuers

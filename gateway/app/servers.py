@@ -13,7 +13,8 @@ from gateway.app.operations.control_calls import of_process
 from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard, make_figures
 from gateway.app.status.sections import readings
-from gateway.config.options import ADMIN, AMQP, ONE_PORT, STORAGE_QUEUE, Config
+from gateway.config.endpoints import ADMIN, AMQP, ONE_PORT, STORAGE_QUEUE
+from gateway.config.options import Config
 from gateway.fair_budget import FairBudget
 from gateway.frontends.admin.audited import Audited
 from gateway.frontends.admin.frontend import AdminFrontend

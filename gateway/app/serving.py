@@ -35,9 +35,9 @@ from gateway.app.process import SignalWatch, Trimmer, allow_files, collect_seldo
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.succession import Served, Start, Succession, open_succession
+from gateway.config.endpoints import ADMIN, SERVE, moved
 from gateway.config.file import Loaded
-from gateway.config.options import ADMIN, SERVE, Config
-from gateway.config.places import moved
+from gateway.config.options import Config
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
 from gateway.domain.operators.process import Workload

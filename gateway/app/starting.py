@@ -14,8 +14,8 @@ import trio
 from gateway.app.endpoints import tls_of
 from gateway.app.failure import Failure
 from gateway.app.operations.findings import Findings, Grade
-from gateway.config.options import AMQP, SERVE, Config, Endpoint
-from gateway.config.places import moved
+from gateway.config.endpoints import AMQP, SERVE, Endpoint, moved
+from gateway.config.options import Config
 from gateway.extensions.listing import parts
 from gateway.frontends.issuers import make_reader
 from gateway.net import unix

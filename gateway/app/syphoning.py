@@ -28,8 +28,9 @@ from gateway.app.serving import watch_store
 from gateway.app.status.board import LoneSyphon, StatusBoard
 from gateway.app.status.sections import readings
 from gateway.app.waking import needs_no_gateway
+from gateway.config.endpoints import SYPHON
 from gateway.config.file import Loaded
-from gateway.config.options import SYPHON, Config, Pairing
+from gateway.config.options import Config, Pairing
 from gateway.config.problems import no_namespace
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload

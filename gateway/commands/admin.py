@@ -5,19 +5,19 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import click
-from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations import asking
-from gateway.app.operations.admin_endpoint import AdminChoice, AdminTokenSource, tls_files
+from gateway.app.operations.admin_choice import AdminChoice, AdminTokenSource, tls_files
 from gateway.commands.terminal import Invocation, add_port_offset, printable, run
-from gateway.config.options import PROCESSES, SERVE, Config
-from gateway.wire.pairgate.admin_json import value_of
-from gateway.wire.pairgate.control_call import ControlCall
+from gateway.config.endpoints import PROCESSES, SERVE
+
+if TYPE_CHECKING:
+    from gateway.config.options import Config
+    from gateway.wire.pairgate.control_call import ControlCall
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -112,7 +112,7 @@ def add_admin_access(function: Callable[..., None]) -> Callable[..., None]:
     return named
 
 
-def with_keys_when_used(invocation: Invocation, admin: AdminChoice) -> tuple[Config, AdminChoice]:
+def with_keys_when_used(invocation: Invocation, admin: AdminChoice) -> tuple["Config", AdminChoice]:
     """
     The configuration without its secrets, and the choice with which the keys of its access policies
     are read once one of them is used.
@@ -124,7 +124,7 @@ def with_keys_when_used(invocation: Invocation, admin: AdminChoice) -> tuple[Con
 def give(
     invocation: Invocation,
     admin: AdminChoice,
-    call: ControlCall[Q, A],
+    call: "ControlCall[Q, A]",
     request: Q,
     lines: Callable[[str, A], Sequence[str]],
     seconds: float | None = None,
@@ -136,6 +136,12 @@ def give(
     Raises:
         Failure: as `asking.give`.
     """
+    # Imported here: a probe, which makes no call, starts without them.
+    from rich.text import Text
+
+    from gateway.app.operations import asking
+    from gateway.wire.pairgate.admin_json import value_of
+
     config, admin = with_keys_when_used(invocation, admin)
     answer: A
     address, answer = run(asking.give, config, admin, call, request, seconds)

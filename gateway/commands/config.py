@@ -15,9 +15,9 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import new_config
 from gateway.app.operations.new_config import KINDS, Answers, NewNamespace
 from gateway.commands.terminal import Invocation, add_config, add_json, failing_in_words, printable
-from gateway.config.file import FILE_NAME
 from gateway.config.shipped import DEFAULT_NAME, default_text, example_names, example_text
 from gateway.config.showing import shown_table, toml_of
+from gateway.config.source import FILE_NAME
 
 NO_SECONDARY: Final = "none"
 _WORDS: Final = re.compile(r"[\s,]+")

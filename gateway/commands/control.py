@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin, add_gateway, give
 from gateway.commands.place import complete_entity

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from gateway.app.failure import ExitCode
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.following import follow_events, last_events
 from gateway.commands.admin import add_admin, with_keys_when_used
 from gateway.commands.terminal import (

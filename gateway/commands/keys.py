@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import key_rotation
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.asking import ask_status, give
 from gateway.app.operations.key_rotation import ENVELOPE, KeyRotation
 from gateway.commands.admin import add_gateway
@@ -24,8 +24,10 @@ from gateway.commands.terminal import (
     printable,
     run,
 )
-from gateway.config.file import FILE_NAME, Loaded
-from gateway.config.options import ADMIN, PROCESSES, SERVE, Config
+from gateway.config.endpoints import ADMIN, PROCESSES, SERVE
+from gateway.config.file import Loaded
+from gateway.config.options import Config
+from gateway.config.source import FILE_NAME
 from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
 from gateway.wire.pairgate.control_calls import RELOAD
 

@@ -10,7 +10,7 @@ import click
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader, open_log
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.typed_message import kind_of
 from gateway.app.process import service_manager
 from gateway.app.runtime import Runtime

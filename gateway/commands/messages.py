@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import messages, triggering
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.json_schema import read_schema
 from gateway.app.operations.messages import Where
 from gateway.app.operations.typed_message import (

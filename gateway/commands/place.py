@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 import click
 
-from gateway.app.operations.admin_endpoint import tls_files
+from gateway.app.operations.admin_choice import tls_files
 from gateway.app.operations.typed_message import BodyType
 from gateway.app.operations.ways_in import NamespaceChoice
 from gateway.commands.admin import add_certificate
 from gateway.commands.terminal import Invocation, add_port_offset
+from gateway.config.errors import ConfigError
 from gateway.config.options import Config
-from gateway.config.problems import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

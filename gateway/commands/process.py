@@ -5,7 +5,7 @@ import sys
 import click
 
 from gateway.app.failure import ExitCode
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.commands.admin import add_admin, give
 from gateway.commands.terminal import Duration, Invocation, command
 from gateway.domain.operators.process import (

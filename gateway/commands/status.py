@@ -1,22 +1,16 @@
 """`pairgate status`: the state of the running gateway, for people and for scripts."""
 
 import json
+import os
 import sys
-from contextlib import nullcontext
-from typing import Any, Final, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import click
-import trio
-from rich.console import Console, RenderableType
-from rich.live import Live
-from rich.text import Text
 
-from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.admin_endpoint import AdminChoice
-from gateway.app.operations.asking import ask_readiness, ask_status
-from gateway.app.runtime import Runtime
+from gateway.app.failure import ExitCode
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.commands.admin import add_admin, with_keys_when_used
-from gateway.commands.status_screen import RED, OneScreen, screen
 from gateway.commands.terminal import (
     Interrupted,
     Invocation,
@@ -24,17 +18,8 @@ from gateway.commands.terminal import (
     add_json,
     failing_in_words,
     printable,
-    run,
     run_until_interrupted,
 )
-from gateway.config.options import Config
-from gateway.domain.health.abilities import Ability, AbilityState
-from gateway.domain.health.way_home import WayHome, progress_of
-from gateway.domain.status.process import Status
-from gateway.wire.pairgate.advice import problems_of
-from gateway.wire.pairgate.status import status_value
-
-EVERY: Final = 1.0  # seconds between two requests of --watch
 
 
 @click.command()
@@ -51,77 +36,32 @@ def status(invocation: Invocation, watch: bool, ready: bool, admin: AdminChoice)
     Exit code 0: all is well. 1: the gateway needs attention; the first lines say why. 75: no
     gateway answers. With --ready, 1 means that it starts or ends; an outage doesn't count.
     """
-    config, admin = with_keys_when_used(invocation, admin)
     if ready:
-        _show_readiness(invocation, config, admin)
+        _show_readiness(invocation, admin)
+    # Imported here: --ready runs without the gateway's parts, twice a minute in each pod.
+    from gateway.commands import status_view
+
+    config, admin = with_keys_when_used(invocation, admin)
     if watch:
         try:
-            run_until_interrupted(_watch, config, as_json=invocation.as_json, admin=admin)
+            run_until_interrupted(
+                status_view.watch, config, as_json=invocation.as_json, admin=admin
+            )
         except Interrupted:
             sys.exit(ExitCode.DONE)
-    address, found = run(ask_status, config, admin)
-    invocation.print(_value(address, found), screen(address, found))
-    sys.exit(ExitCode.FAILED if problems_of(found) else ExitCode.DONE)
+    is_well = status_view.show(invocation, config, admin)
+    sys.exit(ExitCode.DONE if is_well else ExitCode.FAILED)
 
 
-def _show_readiness(invocation: Invocation, config: Config, admin: AdminChoice) -> NoReturn:
-    address, found = run(ask_readiness, config, admin)
+def _show_readiness(invocation: Invocation, admin: AdminChoice) -> NoReturn:
+    from gateway.app.operations.probing import ask_readiness
+    from gateway.config.source import endpoints_alone, find_source
+
+    endpoints = endpoints_alone(find_source(invocation.config, Path.cwd()), os.environ)
+    if endpoints is None:  # the whole says what is wrong with them
+        endpoints = invocation.read_with().endpoints
+    address, found = ask_readiness(endpoints, admin)
     value = {"gateway": address, "ready": found.is_ready, "reason": found.reason}
-    invocation.print(value, Text(printable(f"{address}: {found.reason}")))
+    text = json.dumps(value) if invocation.as_json else printable(f"{address}: {found.reason}")
+    click.echo(text)
     sys.exit(ExitCode.DONE if found.is_ready else ExitCode.FAILED)
-
-
-async def _watch(config: Config, *, as_json: bool, admin: AdminChoice) -> None:
-    """
-    Show the status until cancelled. A gateway that doesn't answer now may answer later. Without a
-    terminal there is one line for each change.
-    """
-    last = ""
-    console = Console()
-    live = Live(console=console, auto_refresh=False, screen=True)
-    on_screen = console.is_terminal and not as_json
-    with live if on_screen else nullcontext():
-        while True:
-            try:
-                address, found = await ask_status(config, admin)
-            except Failure as failure:
-                value: Any = {"good": False, "problems": [str(failure)]}
-                shown: RenderableType = Text(printable(str(failure)), style=RED)
-                line = str(failure)
-            else:
-                value, shown = _value(address, found), screen(address, found)
-                line = summary(found)
-            if as_json:
-                click.echo(json.dumps(value))
-            elif on_screen:
-                live.update(OneScreen(shown), refresh=True)
-            elif line != last:
-                click.echo(printable(f"{Runtime.now():%Y-%m-%dT%H:%M:%SZ} {line}"))
-            last = line
-            await trio.sleep(EVERY)
-
-
-def _value(address: str, found: Status) -> dict[str, Any]:
-    return {"gateway": address, **status_value(found)}
-
-
-def summary(found: Status) -> str:
-    """The status in one line, without ages, so that it is the same until something changes."""
-    facts = ["needs attention" if problems_of(found) else "all is well"]
-    for each in found.namespaces:
-        reach = each.abilities.get(Ability.REACH.value)
-        if reach is not None and reach.state is AbilityState.NO:
-            facts.append(f"{each.name} can't be reached")
-    if (pair := found.pair) is not None:
-        counts = {f"entities {state}": count for state, count in pair.states.items()}
-        counts["dead letters"] = pair.backlog.dead_letters.messages or 0
-        counts["pins"] = len(pair.pins)
-        counts["pauses"] = len(pair.syphon.pauses)
-        facts += [f"{name}: {count}" for name, count in counts.items() if count]
-        if pair.syphons_alive == 0:
-            facts.append("no syphon is alive")
-        pending, way_home = pair.backlog.pending, progress_of(pair, found.at).state
-        moves = "" if way_home is WayHome.EMPTY else f", {way_home.value}"
-        facts.append(f"backlog: {'unknown' if pending is None else pending}{moves}")
-    facts += filter(None, (each.fact(value) for each, value in found.sections.items()))
-    return "; ".join(facts)

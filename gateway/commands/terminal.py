@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import attrs
 import click
-import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.process import cancel_at_signal
-from gateway.config.file import Loaded, load
-from gateway.config.options import Config
-from gateway.config.problems import ConfigError
+from gateway.config.errors import ConfigError
 from gateway.config.values import seconds
 from gateway.domain.errors import GatewayError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from gateway.config.file import Loaded
+    from gateway.config.options import Config
 
 T = TypeVar("T")
 
@@ -53,17 +52,25 @@ add_adopt = click.option(
 
 @attrs.frozen
 class Invocation:
-    """A call of a command: its common options, its configuration and its output."""
+    """
+    A call of a command: its common options, its configuration and its output.
+
+    An import that a command may do without is where it is used: a probe starts without it.
+    """
 
     config: Path | None
     as_json: bool
 
-    def read(self, binds: Sequence[str] = (), queues: Sequence[str] = ()) -> Loaded:
+    def read(self, binds: Sequence[str] = (), queues: Sequence[str] = ()) -> "Loaded":
         """The configuration, with these addresses of endpoints (`config.binds`) and queues."""
+        from gateway.config.file import load
+
         return load(self.config, environ=os.environ, here=Path.cwd(), binds=binds, queues=queues)
 
-    def read_with(self, *tables: str) -> Config:
+    def read_with(self, *tables: str) -> "Config":
         """The configuration with the secrets of these tables alone: no others may be used."""
+        from gateway.config.file import load
+
         return load(self.config, environ=os.environ, here=Path.cwd(), secrets=tables).config
 
     def print(self, value: Any, *lines: "RenderableType") -> None:
@@ -71,7 +78,6 @@ class Invocation:
         if self.as_json:
             click.echo(json.dumps(value))
             return
-        # Imported here: a gateway, which prints nothing, starts faster without it.
         from rich.console import Console
 
         # Without a terminal nothing is cut: a program may read the lines.
@@ -139,6 +145,8 @@ class Duration(click.ParamType[float]):
 
 def run(function: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
     """Run the function to its end in Trio."""
+    import trio
+
     return trio.run(partial(function, *arguments, **options))
 
 
@@ -150,6 +158,8 @@ def run_until_interrupted(function: Callable[..., Awaitable[T]], *given: Any, **
         Interrupted: a signal has ended it.
         Failure: as the function.
     """
+    import trio
+
     return trio.run(_interruptible, partial(function, *given, **options))
 
 
@@ -158,6 +168,10 @@ class Interrupted(Exception):
 
 
 async def _interruptible(function: Callable[[], Awaitable[T]]) -> T:
+    import trio
+
+    from gateway.app.process import cancel_at_signal
+
     failure: Exception = Interrupted()
     async with trio.open_nursery() as nursery:
         await nursery.start(cancel_at_signal, nursery.cancel_scope)

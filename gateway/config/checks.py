@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Final
 
 from gateway.config.checks_of_pairs import problems_of_pair, warnings_of_pair
-from gateway.config.options import (
+from gateway.config.endpoints import (
     ADMIN,
     AMQP,
     LISTEN,
@@ -14,15 +14,15 @@ from gateway.config.options import (
     SERVE,
     STORAGE_QUEUE,
     USUAL_MODE,
-    Config,
     Endpoint,
-    Namespace,
+    host_of_bind,
+    is_loopback,
+    requires_tls,
 )
+from gateway.config.options import Config, Namespace
 from gateway.config.places import (
     addresses_of,
-    host_of_bind,
     hosts_of,
-    is_loopback,
     is_plain,
     location_of,
     problems_of_credential,
@@ -44,19 +44,6 @@ _KEY_IN_URL: Final = re.compile(
 )
 _ACCOUNT_KEY: Final = re.compile(r"(^|;) *(AccountKey|SharedAccessSignature) *=", re.IGNORECASE)
 _ORIGIN: Final = re.compile(r"https?://[^/?#\s]+", re.IGNORECASE)
-
-
-def requires_tls(endpoint: Endpoint) -> bool:
-    """
-    True if the endpoint refuses plain text.
-
-    Unless configured otherwise, a `service-bus` endpoint on loopback accepts both; any other
-    endpoint with a certificate accepts TLS only.
-    """
-    tls = endpoint.tls
-    if tls is None or tls.client_ca is not None or tls.required is not None:
-        return tls is not None and (tls.required or tls.client_ca is not None)
-    return endpoint.protocol != ONE_PORT or not is_loopback(host_of_bind(endpoint.bind))
 
 
 def problems_of(config: Config) -> list[str]:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from gateway.config.endpoints import host_of_bind, is_loopback
 from gateway.config.options import SHORTEST_SECRET, Config, Pairing
-from gateway.config.places import host_of_bind, hosts_of, is_loopback, location_of
+from gateway.config.places import hosts_of, location_of
 from gateway.config.problems import no_namespace
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest

@@ -1,25 +1,20 @@
 """Finds and reads the configuration file, and completes it with derived values."""
 
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from gateway.config.checks import problems_of, warnings_of
+from gateway.config.endpoints import STORAGE_QUEUE
+from gateway.config.errors import ConfigError
 from gateway.config.given import with_binds, with_queues
-from gateway.config.options import (
-    DEFAULT,
-    STORAGE_QUEUE,
-    Config,
-    Namespace,
-    Pairing,
-)
+from gateway.config.options import Config, Namespace, Pairing
 from gateway.config.places import absolute, authority_of, label_of, location_of
-from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
 from gateway.config.secrets import SecretSource
+from gateway.config.source import Source, find_source, tables_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.plan import Plan, PlannedQueue
 from gateway.extensions.listing import parts
@@ -48,9 +43,6 @@ def _plan_of_file(namespace: Namespace) -> tuple[Plan, list[str]]:
         return Plan(), [f"entities: {file}: {error.strerror}"]
     plan, problems = parse_emulator_config(body)
     return plan, [f"entities: {file.name}: {problem}" for problem in problems]
-
-
-FILE_NAME: Final = "pairgate.toml"
 
 
 @attrs.frozen(kw_only=True)
@@ -86,23 +78,9 @@ def load(
         ConfigError: there is no such file, the file isn't TOML, or its content or an address is
             invalid.
     """
-    if path is None and (here / FILE_NAME).exists():
-        path = here / FILE_NAME
-    if path is None:
-        text, source, folder = DEFAULT, "the embedded default", here
-    else:
-        text, source, folder = _text_of(path), str(path), path.resolve().parent
-    found = SecretSource(environ=environ, folder=folder, used=secrets)
-    return _parsed(text, source, found, binds, queues)
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")  # editors on Windows write a byte order mark
-    except OSError as error:
-        raise ConfigError([f"{path}: {error.strerror}"]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: isn't UTF-8 text"]) from error
+    source = find_source(path, here)
+    found = SecretSource(environ=environ, folder=source.folder, used=secrets)
+    return _parsed(source, found, binds, queues)
 
 
 def parse(
@@ -121,19 +99,14 @@ def parse(
         ConfigError: the text isn't TOML, or its content is invalid; each line begins with `source`.
     """
     secrets = SecretSource(environ=environ, folder=folder)
-    return _parsed(text, source, secrets, binds, queues)
+    return _parsed(Source(text, source, folder), secrets, binds, queues)
 
 
 def _parsed(
-    text: str, source: str, secrets: SecretSource, binds: Sequence[str], queues: Sequence[str]
+    read: Source, secrets: SecretSource, binds: Sequence[str], queues: Sequence[str]
 ) -> Loaded:
-    environ, folder = secrets.environ, secrets.folder
-    try:
-        table = tomllib.loads(text)
-    except ValueError as error:  # no TOML, or a number of thousands of digits
-        raise ConfigError([f"{source}: {error}"]) from error
-    except RecursionError as error:
-        raise ConfigError([f"{source}: lists or tables are nested too deeply"]) from error
+    environ, folder, source = secrets.environ, read.folder, read.name
+    table = tables_of(read)
     table = with_queues(with_binds(table, binds, environ), queues)
     for override in parts("overrides"):
         table = override(table, environ)
@@ -152,7 +125,7 @@ def _parsed(
         config=config,
         source=source,
         folder=folder,
-        text=text,
+        text=read.text,
         binds=tuple(binds),
         warnings=warnings,
     )

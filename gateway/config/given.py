@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gateway.config.options import ADMIN, PROTOCOLS, SERVE
-from gateway.config.places import is_own_url
-from gateway.config.problems import ConfigError
+from gateway.config.endpoints import ADMIN, PROTOCOLS, SERVE
+from gateway.config.errors import ConfigError
 from gateway.config.values import expected, not_one_of
 from gateway.net import unix
-from gateway.net.listeners import CannotListen, split_address
 
 BIND_OPTION: Final = "--bind"
 FORM: Final = "PROTOCOL=HOST:PORT"
@@ -49,6 +47,11 @@ def with_binds(
 
 
 def _by_protocol(source: str, texts: Sequence[str]) -> dict[str, list[str]]:
+    if not texts:
+        return {}
+    # Imported here: a probe, which is given no addresses, starts without Trio.
+    from gateway.net.listeners import CannotListen, split_address
+
     found: dict[str, list[str]] = {}
     for text in texts:
         protocol, equals, address = text.partition("=")
@@ -77,6 +80,9 @@ def with_queues(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any
     """
     if not names:
         return dict(table)
+    # Imported here: a probe, which is given no queues, starts without the kinds of namespaces.
+    from gateway.config.places import is_own_url
+
     namespaces, pairing = _table_of(table, "namespaces"), _table_of(table, "pairing")
     name = pairing.get("primary") or next(iter(namespaces), "")
     namespace = _table_of(namespaces, str(name))

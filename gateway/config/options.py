@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 import attrs
 from attrs import validators
 
+from gateway.config.endpoints import Endpoint
 from gateway.config.secrets import Secret
 from gateway.config.values import expected
 from gateway.domain.access import AccessPolicy, Issuer, Right, TokenRule
@@ -36,55 +37,11 @@ from gateway.net.http.server import HttpServerOptions
 from gateway.net.listeners import PortOptions
 from gateway.net.openid import KeySource, why_no_url
 from gateway.net.sniffing import SniffingOptions
-from gateway.net.tls import TlsOptions
 from gateway.pairing.options import EntityRule, PairOptions, SyphonOptions
 from gateway.telemetry.log import LEVELS
 from gateway.wire.openid.jwt import ALGORITHMS
 
-# The configuration of `serve` without a file; conf/pairgate.toml says the same, with every option.
-DEFAULT: Final = """
-[[endpoints]]
-protocol = "service-bus"
-bind = "127.0.0.1:5672"
-
-[namespaces.east]
-url = "embedded:var/east.db"
-
-[namespaces.west]
-url = "embedded:var/west.db"
-
-[pairing]
-primary = "east"
-secondary = "west"
-label = "east"
-enable_syphon = true
-
-[[endpoints]]
-protocol = "service-bus-http"
-bind = "127.0.0.1:5300"
-
-[[endpoints]]
-protocol = "storage-queue"
-bind = "127.0.0.1:10001"
-
-[[endpoints]]
-protocol = "admin"
-bind = "127.0.0.1:9640"
-"""
-
-ONE_PORT: Final = "service-bus"  # AMQP, AMQP over WebSocket, REST; each in plain text or TLS
-AMQP: Final = "amqp"  # AMQP, and AMQP over WebSocket
-STORAGE_QUEUE: Final = "storage-queue"
-ADMIN: Final = "admin"  # health, and figures for scalers
-PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http", STORAGE_QUEUE, ADMIN)
-USUAL_MODE: Final = "0600"
 FORMATS: Final = ("auto", "console", "json")
-SERVE: Final = "serve"
-SYPHON: Final = "syphon"
-LISTEN: Final = "listen"
-AGENT: Final = "agent"
-# Commands that run until they are told to end.
-PROCESSES: Final = (SERVE, SYPHON, LISTEN, AGENT)
 # A name of a client certificate: its subject, a common name, or an alternative name.
 CERTIFICATE_NAME: Final = re.compile(r"[A-Za-z0-9.]+=.+|(?:DNS|URI|EMAIL|IP):.+")
 SHORTEST_KEY: Final = 16  # bytes
@@ -119,29 +76,6 @@ class Pairing:
     encrypt: bool = False  # diverted messages; a syphon decrypts in any case
     accept_legacy_backlog: bool = False
     syphon: SyphonOptions = attrs.field(factory=SyphonOptions)
-
-
-@attrs.frozen(kw_only=True)
-class Endpoint:
-    """`[[endpoints]]`."""
-
-    protocol: str = attrs.field(validator=validators.in_(PROTOCOLS))
-    bind: str
-    # The command whose process opens the endpoint; only `admin` may be of another process than the
-    # gateway.
-    process: str = attrs.field(default=SERVE, validator=validators.in_(PROCESSES))
-    # The mode of a Unix socket's file: a user who may write to the file may do everything that the
-    # endpoint offers.
-    mode: str = attrs.field(default=USUAL_MODE)
-    tls: TlsOptions | None = None
-    # Origins of web pages that may use the endpoint although no access policy demands a key; each
-    # also allows its host.
-    allowed_origins: tuple[str, ...] = ()
-
-    @mode.validator
-    def _is_mode(self, _: object, mode: str) -> None:
-        if not re.fullmatch("0?[0-7]{3}", mode):
-            raise expected('a file mode such as "0600"', mode)
 
 
 @attrs.frozen(kw_only=True)

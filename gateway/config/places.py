@@ -13,10 +13,10 @@ from typing import Final
 from urllib.parse import unquote
 
 from gateway.brokers.entra.options import CredentialOptions
+from gateway.config.endpoints import is_loopback
 from gateway.config.options import Namespace
 from gateway.config.problems import is_installed
 from gateway.domain.errors import InvalidRequest, needs_extra
-from gateway.net import unix
 from gateway.wire.http.hosts import parse_server_url
 from gateway.wire.servicebus.connection_string import parse_connection_string
 from gateway.wire.storage_queue.connection_string import parse_storage_connection
@@ -106,29 +106,6 @@ def absolute(url: str, folder: Path, own: str = "embedded") -> str:
     if scheme.lower() == own and rest:
         rest = str(folder / rest)
     return f"{scheme.lower()}:{rest}"
-
-
-def is_loopback(host: str) -> bool:
-    address = _address(host)
-    return host.lower() == "localhost" or (address is not None and address.is_loopback)
-
-
-def host_of_bind(bind: str) -> str:
-    """The host of an address to listen on; a Unix socket is on this machine."""
-    return "localhost" if unix.path_of(bind) else bind.rpartition(":")[0].strip("[]")
-
-
-def moved(bind: str, port_offset: int) -> str:
-    """
-    The address with its port moved; port 0 stands for any free port and stays 0. A Unix socket has
-    the number at the end of its path.
-    """
-    if unix.path_of(bind) is not None:
-        return f"{bind}+{port_offset}" if port_offset else bind
-    host, colon, port = bind.rpartition(":")
-    if not port.isascii() or not port.isdigit() or int(port) == 0:
-        return bind
-    return f"{host}{colon}{int(port) + port_offset}"
 
 
 def problems_of_hosts(name: str, namespace: Namespace) -> Iterator[str]:

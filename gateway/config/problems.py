@@ -15,14 +15,6 @@ _IN_ARGUMENTS: Final = 4  # of the error that attrs' `in_` raises: text, field, 
 _NOT_YET: Final = frozenset({"claim_check_above"})
 
 
-class ConfigError(Exception):
-    """The configuration is invalid; `problems` has one line for each error."""
-
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(self.problems))
-
-
 class UnknownKeysError(Exception):
     """A table has unknown keys."""
 

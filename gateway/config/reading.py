@@ -11,6 +11,7 @@ import attrs
 from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn, override
 
+from gateway.config.errors import ConfigError
 from gateway.config.kinds import options_class
 from gateway.config.options import (
     AccessEntry,
@@ -20,7 +21,7 @@ from gateway.config.options import (
     IssuerEntry,
     Namespace,
 )
-from gateway.config.problems import ConfigError, UnknownKeysError, problems_in
+from gateway.config.problems import UnknownKeysError, problems_in
 from gateway.config.secrets import Secret, SecretSource
 from gateway.config.values import count, expected, not_one_of, seconds, size
 from gateway.domain.access import AccessPolicy, TokenRule

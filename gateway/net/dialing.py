@@ -11,39 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import attrs
 import trio
 
 from gateway.domain.errors import Unreachable, Untrusted
 from gateway.net.direct import DirectStream
+from gateway.net.server_address import ServerAddress
 from gateway.net.tls_handshake import (
     UntrustedCertificate,
     connect_tls,
     is_certificate_alert,
     refusal_of,
 )
-
-
-@attrs.frozen(kw_only=True)
-class ServerAddress:
-    """
-    The address of a server. With `tls`, its certificate must be for the host. With `unix`, it
-    listens on a Unix socket with that path, and `host` is its name in requests only.
-    """
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
-    unix: str | None = None
-
-    def __str__(self) -> str:
-        return self.authority if self.unix is None else f"unix:{self.unix}"
-
-    @property
-    def authority(self) -> str:
-        """The host and the port, as requests name them."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
 
 FAILURES: Final = (OSError, trio.BrokenResourceError, UnicodeError)
 """The exceptions that opening a stream may raise; `failure_of` classifies them."""

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from gateway.domain.errors import BrokerError, Unavailable
-from gateway.net.dialing import ServerAddress
+from gateway.net.server_address import ServerAddress
 from gateway.wire.http.hosts import Host
 
 T = TypeVar("T")

@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from gateway.app.certificates import LOOK_EVERY, CertificateWatch
+from gateway.config.endpoints import LISTEN, SERVE
 from gateway.config.file import parse
-from gateway.config.options import LISTEN, SERVE, Config
+from gateway.config.options import Config
 from gateway.domain.events.access import (
     CertificateExpires,
     CertificatesLoaded,

@@ -18,7 +18,8 @@ import trio
 
 from gateway.app.assembly.parts import make_issuers
 from gateway.app.endpoints import bind_endpoint, make_basis, tls_of
-from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_at
+from gateway.app.operations.admin_choice import AdminChoice
+from gateway.app.operations.admin_endpoint import AdminEndpoint, admin_at
 from gateway.app.operations.asking import give, give_to
 from gateway.app.operations.certificates import make_certificates
 from gateway.app.runtime import Runtime

@@ -8,7 +8,7 @@ import attrs
 import pytest
 from attrs import field
 
-from gateway.commands.status import summary
+from gateway.commands.status_view import summary
 from gateway.domain.status.figures import ALL, EACH, LEAST, SUM, counter, gauge, label, merged
 from gateway.domain.status.process import Status
 from gateway.domain.status.sections import Section

@@ -23,8 +23,8 @@ from gateway.brokers.storage_queue import broker as storage_queue
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.domain.message import Kind, Message, Typed, symbol
 from gateway.net import dialing
-from gateway.net.dialing import ServerAddress
 from gateway.net.http import client as http_client
+from gateway.net.server_address import ServerAddress
 from gateway.net.sniffing import RewoundStream
 from gateway.ports import Broker
 from gateway.wire.amqp.encoding import encode

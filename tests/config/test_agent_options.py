@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.errors import ConfigError
 from gateway.config.file import Loaded, parse
-from gateway.config.problems import ConfigError
 from gateway.listening.scaling.autoscaling import AutoscalingOptions
 
 HERE = '[namespaces.here]\nurl = "memory:"\n'

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.errors import ConfigError
 from gateway.config.file import load, parse
 from gateway.config.given import BIND_VARIABLE
-from gateway.config.problems import ConfigError
 
 TEXT = """
 [namespaces.here]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.checks import requires_tls
+from gateway.config.endpoints import is_loopback, requires_tls
+from gateway.config.errors import ConfigError
 from gateway.config.file import load, parse
-from gateway.config.places import is_loopback, label_of
-from gateway.config.problems import ConfigError
+from gateway.config.places import label_of
 from gateway.config.secrets import SecretSource
 from gateway.domain.access import Right
 from gateway.pairing.options import Oversized

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.errors import ConfigError
 from gateway.config.file import load, parse
-from gateway.config.problems import ConfigError
 
 PAIR = """
 [namespaces.west]

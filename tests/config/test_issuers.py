@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.errors import ConfigError
 from gateway.config.file import Loaded, parse
-from gateway.config.problems import ConfigError
 from gateway.domain.access import Right
 from gateway.wire.openid.jwt import ALGORITHMS
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.config.places import moved
+from gateway.config.endpoints import moved
 
 
 @pytest.mark.parametrize(

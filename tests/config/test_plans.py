@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.errors import ConfigError
 from gateway.config.file import parse
-from gateway.config.problems import ConfigError
 from gateway.domain.plan import Plan
 
 FILE = '{"UserConfig": {"Namespaces": [{"Name": "sb", "Queues": [%s]}]}}'

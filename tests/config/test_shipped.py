@@ -13,17 +13,16 @@ import pytest
 
 from gateway.brokers.entra.options import CredentialKind, CredentialOptions
 from gateway.cli import COMMANDS, command_named
+from gateway.config.endpoints import Endpoint
 from gateway.config.file import load
 from gateway.config.kinds import options_class
 from gateway.config.options import (
-    DEFAULT,
     AccessEntry,
     AccountEntry,
     Agent,
     AgentListener,
     Audit,
     Config,
-    Endpoint,
     IssuerEntry,
     Limits,
     Listen,
@@ -32,6 +31,7 @@ from gateway.config.options import (
     Pairing,
 )
 from gateway.config.reading import option_names, without_none
+from gateway.config.source import DEFAULT
 from gateway.extensions.claims.options import ClaimOptions
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.tables import tables

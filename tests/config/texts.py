@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.errors import ConfigError
 from gateway.config.file import parse
 from gateway.config.options import Config
-from gateway.config.problems import ConfigError
 
 SECRET = "a secret of sixteen bytes"
 IN_BASE64 = "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw=="

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gateway.cli import COMMANDS, command_named
+from gateway.config.endpoints import ADMIN, SERVE
 from gateway.config.file import Loaded, parse
-from gateway.config.options import ADMIN, SERVE
 from gateway.extensions.cluster.options import CLUSTER
 from tests.deploy.deployed import (
     CASES,

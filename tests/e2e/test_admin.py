@@ -11,8 +11,8 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.extensions.announcements.wire import OPEN, parse_announcement
-from gateway.net.dialing import ServerAddress
 from gateway.net.http.event_stream import EventStream, open_events
+from gateway.net.server_address import ServerAddress
 from gateway.wire.http.messages import Request
 from gateway.wire.servicebus.sas import sign_sas
 from tests.e2e.commands import ADMIN, get, pairgate, with_fixed_port

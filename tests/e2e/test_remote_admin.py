@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.app.failure import Failure
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.certificates import make_certificates
 from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.runtime import Runtime

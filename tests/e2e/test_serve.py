@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from gateway.config.options import DEFAULT
+from gateway.config.source import DEFAULT
 from gateway.domain import backlog
 from tests.e2e.commands import pairgate, with_fixed_port
 from tests.e2e.installation import client

@@ -29,10 +29,11 @@ from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.web_guard import Frontend, Guarded, WebGuard
 from gateway.net.certificates import client_certificate
 from gateway.net.certs import write_certificates
-from gateway.net.dialing import ServerAddress, dial
+from gateway.net.dialing import dial
 from gateway.net.http.client import HttpClient
 from gateway.net.http.server import HttpServer
 from gateway.net.listeners import ConnectionHandler, Listener
+from gateway.net.server_address import ServerAddress
 from gateway.net.tls import ClientTlsOptions, TlsOptions, client_context, server_context
 from gateway.net.visits import Visits, record_certificate
 from gateway.store.local.memory import MemoryBroker

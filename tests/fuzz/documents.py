@@ -14,8 +14,8 @@ from gateway.app.status.sections import SECTIONS
 from gateway.brokers.servicebus import receiver as rest_receiver
 from gateway.brokers.storage_queue import deliveries as storage_deliveries
 from gateway.capabilities import LONGEST_TOKEN
+from gateway.config.errors import ConfigError
 from gateway.config.file import parse
-from gateway.config.problems import ConfigError
 from gateway.domain.access import Issuer
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import GatewayError, InternalError, InvalidRequest, MessageError

@@ -8,8 +8,9 @@ import pytest
 import trio
 
 from gateway.domain.errors import Unavailable
-from gateway.net.dialing import ServerAddress, dial
+from gateway.net.dialing import dial
 from gateway.net.direct import socket_of
+from gateway.net.server_address import ServerAddress
 
 
 @pytest.mark.parametrize("host", [f"{'a' * 70}.example", "a..b", "\N{SNOWMAN}.example"], ids=ascii)

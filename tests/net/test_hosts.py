@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable
-from gateway.net.dialing import ServerAddress
 from gateway.net.hosts import Hosts
+from gateway.net.server_address import ServerAddress
 
 A, B, C = (ServerAddress(host=name, port=5672) for name in "abc")
 

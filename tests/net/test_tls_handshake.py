@@ -14,8 +14,9 @@ from trio.testing import memory_stream_pair
 
 from gateway.domain.errors import Untrusted
 from gateway.net.amqp.client import AmqpClient
-from gateway.net.dialing import ServerAddress, dial
+from gateway.net.dialing import dial
 from gateway.net.rabbitmq.connection import BrokerLogin, connect
+from gateway.net.server_address import ServerAddress
 from gateway.net.tls import (
     ClientTlsOptions,
     FileContext,

@@ -14,7 +14,8 @@ from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.net.dialing import FAILURES, ServerAddress, failure_of
+from gateway.net.dialing import FAILURES, failure_of
+from gateway.net.server_address import ServerAddress
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.sasl import Credentials
 from tests.simulation.access import HOST, POLICY, TOKENS_LIFE

@@ -36,8 +36,8 @@ from gateway.domain.message import Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.net.dialing import ServerAddress
 from gateway.net.http.client import HttpClient
+from gateway.net.server_address import ServerAddress
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from gateway.store.local.step import Step

@@ -42,7 +42,8 @@ from gateway.app.namespaces import Sides
 from gateway.app.operations.control_calls import of_control
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
-from gateway.config.options import STORAGE_QUEUE, Config
+from gateway.config.endpoints import STORAGE_QUEUE
+from gateway.config.options import Config
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases

@@ -13,7 +13,8 @@ from gateway.app.assembly.roles import Role
 from gateway.app.runtime import Runtime
 from gateway.app.status.own_problems import ProblemWatch, problems_here
 from gateway.capabilities import Peeks
-from gateway.config.options import SERVE, SYPHON, Pairing
+from gateway.config.endpoints import SERVE, SYPHON
+from gateway.config.options import Pairing
 from gateway.domain.envelope import Envelope
 from gateway.domain.health.process_records import (
     CountByName,

@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import Final
 
-from gateway.config.options import LISTEN, SERVE, SYPHON
+from gateway.config.endpoints import LISTEN, SERVE, SYPHON
 
 
 class Role(Enum):

@@ -1,86 +1,27 @@
 """The admin endpoint that a command calls: the local gateway's, or another by its URL."""
 
-import re
 from base64 import b64encode
 from collections.abc import Callable
-from pathlib import Path
-from typing import Final
-from urllib.parse import urlsplit
 
 import attrs
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.targets import address_of, answers, context_of, policy_with
-from gateway.config.options import ADMIN, SERVE, Config
-from gateway.config.places import is_loopback
+from gateway.app.operations.admin_choice import (
+    AdminChoice,
+    AdminTokenSource,
+    admin_endpoints,
+    no_admin,
+    place_at,
+    place_of,
+)
+from gateway.app.operations.targets import answers, policy_with
+from gateway.config.endpoints import address_of
+from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.errors import NotAuthorized
-from gateway.net import unix
-from gateway.net.dialing import ServerAddress
 from gateway.net.http.client import HttpClient
-from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
+from gateway.net.server_address import ServerAddress
 from gateway.wire.openid.jwt import SCHEME as BEARER
-
-ADMIN_PORT: Final = 9640  # if the URL has none
-_LONGEST: Final = 16 * 1024  # characters of a token; a request's head has no more
-_TOKEN: Final = re.compile(rf"[\x21-\x7e]{{1,{_LONGEST}}}", re.ASCII)
-
-
-def tls_files(*, ca: Path | None, certificate: Path | None, key: Path | None) -> ClientTlsOptions:
-    """TLS files of a client: the trusted authority, and its own certificate."""
-    return ClientTlsOptions(ca=ca, certificate=certificate, key=key)
-
-
-@attrs.frozen(kw_only=True)
-class AdminChoice:
-    """
-    Options of the command line that select the endpoint; the rest comes from the configuration.
-    """
-
-    port_offset: int = 0
-    process: str = SERVE  # the process whose endpoint of the configuration is used
-    url: str | None = None  # None: an endpoint of the configuration
-    tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
-    credentials: str | None = attrs.field(default=None, repr=False)  # NAME:KEY
-    token: "AdminTokenSource | None" = None  # instead of credentials
-    # Reads the configuration with the keys of its access policies, once one of them is used; None:
-    # the configuration has them.
-    read_access: Callable[[], Config] | None = None
-
-
-@attrs.frozen(kw_only=True)
-class AdminTokenSource:
-    """
-    A bearer token, or the file that has it. The file is read again for each request, because
-    a program beside this one may renew the token.
-    """
-
-    text: str = attrs.field(default="", repr=False)
-    file: Path | None = None
-
-    def read(self) -> str:
-        """
-        The token now.
-
-        Raises:
-            NotAuthorized: the file can't be read, or there is no token.
-        """
-        named = "the bearer token" if self.file is None else str(self.file)
-        try:
-            text = self.text if self.file is None else _start_of(self.file)
-        except OSError as error:
-            raise NotAuthorized(f"{named}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise NotAuthorized(f"{named}: isn't UTF-8 text") from error
-        token = text.strip()
-        if not _TOKEN.fullmatch(token):
-            raise NotAuthorized(f"{named}: one token of up to {_LONGEST} characters expected")
-        return token
-
-
-def _start_of(file: Path) -> str:
-    with file.open(encoding="utf-8-sig") as opened:
-        return opened.read(_LONGEST + 1)
 
 
 @attrs.frozen(kw_only=True)
@@ -145,25 +86,9 @@ def admin_at(config: Config, url: str, named: str, choice: AdminChoice) -> Admin
     The endpoint at that URL.
 
     Raises:
-        Failure: the URL is invalid, or a token would go over plain HTTP, and the text begins with
-            `named`; or a TLS file can't be used.
+        Failure: as `place_at`.
     """
-    if (path := unix.path_of(url)) is not None:
-        return _admin_on(path, config)
-    try:
-        parts = urlsplit(url)
-        port = parts.port or ADMIN_PORT
-    except ValueError:
-        parts, port = urlsplit(""), 0
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
-        raise Failure(f"{named}: http(s)://HOST[:PORT] or unix:PATH expected", ExitCode.WRONG)
-    try:
-        tls = client_context(choice.tls) if parts.scheme == "https" else None
-    except TlsFileError as error:
-        raise Failure(f"--{error.field}: {error}", ExitCode.WRONG) from error
-    if choice.token is not None and tls is None and not is_loopback(parts.hostname):
-        raise Failure(f"{named}: a bearer token goes over https only", ExitCode.WRONG)
-    return _chosen(ServerAddress(host=parts.hostname, port=port, tls=tls), config, choice)
+    return _chosen(place_at(url, named, choice), config, choice)
 
 
 def _chosen(place: ServerAddress, config: Config, choice: AdminChoice) -> AdminEndpoint:
@@ -176,11 +101,6 @@ def _chosen(place: ServerAddress, config: Config, choice: AdminChoice) -> AdminE
     )
 
 
-def _admin_on(path: Path, config: Config) -> AdminEndpoint:
-    place = ServerAddress(host="localhost", port=ADMIN_PORT, unix=str(path))
-    return AdminEndpoint(place=place, config=config)
-
-
 async def find_admin(config: Config, choice: AdminChoice) -> AdminEndpoint | None:
     """
     The endpoint at the URL, else the first listening one of the configuration; None if none
@@ -191,16 +111,10 @@ async def find_admin(config: Config, choice: AdminChoice) -> AdminEndpoint | Non
     """
     if choice.url is not None:
         return admin_at(config, choice.url, "--url", choice)
-    for endpoint in config.endpoints_of(choice.process).values():
+    for endpoint in admin_endpoints(config.endpoints, choice):
         address = address_of(endpoint, choice.port_offset)
-        if endpoint.protocol == ADMIN and address is not None and await answers(address):
-            if (path := unix.path_of(address)) is not None:
-                return _admin_on(path, config)
-            host, _, port = address.rpartition(":")
-            tls = context_of(endpoint, choice.tls)
-            return _chosen(
-                ServerAddress(host=host.strip("[]"), port=int(port), tls=tls), config, choice
-            )
+        if address is not None and await answers(address):
+            return _chosen(place_of(address, endpoint, choice), config, choice)
     return None
 
 
@@ -214,21 +128,4 @@ async def admin_here(config: Config, choice: AdminChoice) -> AdminEndpoint:
     found = await find_admin(config, choice)
     if found is not None:
         return found
-    addresses = [
-        address_of(endpoint, choice.port_offset) or endpoint.bind
-        for endpoint in config.endpoints_of(choice.process).values()
-        if endpoint.protocol == ADMIN
-    ]
-    named = "gateway" if choice.process == SERVE else f"`pairgate {choice.process}`"
-    if not addresses:
-        of_process = "" if choice.process == SERVE else f'\nprocess = "{choice.process}"'
-        raise Failure(
-            f"this configuration has no `admin` endpoint, so its {named} can't be queried."
-            f" Add these lines and restart the {named}, or name another one with"
-            f' --url:\n\n[[endpoints]]\nprotocol = "admin"{of_process}\n'
-            f'bind = "127.0.0.1:{ADMIN_PORT}"',
-            ExitCode.WRONG,
-        )
-    places = ", ".join(addresses)
-    text = f"no {named} answers at the `admin` endpoint of this configuration ({places})"
-    raise Failure(text, ExitCode.TEMPORARY)
+    raise no_admin(config.endpoints, choice)

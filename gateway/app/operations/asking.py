@@ -1,6 +1,5 @@
 """Requests to the admin endpoint of a local or remote gateway."""
 
-import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
@@ -8,13 +7,13 @@ from typing import TypeVar
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_here
+from gateway.app.operations.admin_choice import AdminChoice
+from gateway.app.operations.admin_endpoint import AdminEndpoint, admin_here
 from gateway.app.status.sections import SECTIONS
 from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, MessageError
 from gateway.domain.status.process import Status
-from gateway.frontends.admin.readiness import Readiness
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request
 from gateway.wire.pairgate.admin_json import parse_refusal
@@ -165,26 +164,3 @@ async def ask_status(config: Config, choice: AdminChoice) -> tuple[str, Status]:
         Failure: as `fetch`.
     """
     return await fetch(config, choice, "/status", partial(parse_status, sections=SECTIONS))
-
-
-async def ask_readiness(config: Config, choice: AdminChoice) -> tuple[str, Readiness]:
-    """
-    Return the address of the process's admin endpoint, and whether the process takes work. No key
-    is needed.
-
-    Raises:
-        Failure: no process answers (temporary), or the configuration has no admin endpoint.
-    """
-    endpoint = await admin_here(config, choice)
-    request = Request(method="GET", target="/readyz", headers=Headers.of({}))
-    try:
-        with trio.fail_after(ANSWER_SECONDS):
-            async with endpoint.client() as client:
-                response = await client.request(request)
-    except (BrokerError, MessageError, trio.TooSlowError) as error:
-        raise failure_of(endpoint, error) from error
-    try:
-        return str(endpoint), Readiness(str(json.loads(response.body)["reason"]))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        text = f"{endpoint}: no valid answer to /readyz: this isn't an endpoint `admin`"
-        raise Failure(text) from error

@@ -5,7 +5,8 @@ from typing import Final
 
 import trio
 
-from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_here
+from gateway.app.operations.admin_choice import AdminChoice
+from gateway.app.operations.admin_endpoint import AdminEndpoint, admin_here
 from gateway.app.operations.asking import failure_of, fetch, named
 from gateway.config.options import Config
 from gateway.domain.access import Right

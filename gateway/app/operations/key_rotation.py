@@ -19,8 +19,8 @@ import attrs
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.new_config import new_key
 from gateway.config.editing import CannotEdit, with_value
+from gateway.config.errors import ConfigError
 from gateway.config.file import Loaded, parse
-from gateway.config.problems import ConfigError
 from gateway.config.showing import toml_value
 from gateway.domain.status.process import Status
 from gateway.durable import sync_folder

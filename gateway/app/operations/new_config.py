@@ -12,9 +12,9 @@ from typing import Final
 import attrs
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.config.endpoints import ADMIN, ONE_PORT, STORAGE_QUEUE
+from gateway.config.errors import ConfigError
 from gateway.config.file import parse
-from gateway.config.options import ADMIN, ONE_PORT, STORAGE_QUEUE
-from gateway.config.problems import ConfigError
 
 KEYS: Final = "keys"  # the folder of the secrets, beside the configuration
 POLICY: Final = "application"  # the access policy that is made

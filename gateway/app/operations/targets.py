@@ -1,6 +1,5 @@
 """The target of a command for people: the running gateway's endpoint, or a namespace directly."""
 
-import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
@@ -15,17 +14,15 @@ from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own, is_to_come, rights_of
 from gateway.app.runtime import Runtime
-from gateway.config.checks import requires_tls
+from gateway.config.endpoints import ADMIN, AMQP, STORAGE_QUEUE, address_of, requires_tls
 from gateway.config.kinds import options_class
-from gateway.config.options import ADMIN, AMQP, STORAGE_QUEUE, Config, Endpoint, Namespace
-from gateway.config.places import moved
+from gateway.config.options import Config, Namespace
 from gateway.config.problems import no_namespace
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.health.abilities import Ability, remedy
 from gateway.frontends.auth import EMULATOR_POLICY
 from gateway.net import unix
-from gateway.net.tls import ClientTlsOptions, PinnedTlsOptions, TlsFileError, client_context
 from gateway.ports import Broker
 
 KNOCK_SECONDS: Final = 2.0
@@ -179,46 +176,6 @@ def policy_with(config: Config, address: str, right: Right) -> AccessPolicy:
 def _chosen(config: Config, name: str | None) -> Namespace:
     """The namespace with that name; without a name the primary, or the only namespace."""
     return config.home if name is None else config.namespaces[name]
-
-
-def address_of(endpoint: Endpoint, port_offset: int) -> str | None:
-    """The endpoint's address for local clients; None if its port is any free one."""
-    bind = moved(endpoint.bind, port_offset)
-    if unix.path_of(bind) is not None:
-        return bind
-    host, _, port = bind.rpartition(":")
-    if port == "0":
-        return None
-    everywhere = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
-    return f"{everywhere.get(host, host)}:{port}"
-
-
-def trust_of(endpoint: Endpoint, options: ClientTlsOptions) -> ClientTlsOptions | None:
-    """
-    TLS options for a local client of a configured endpoint; None if the endpoint has no TLS.
-    Without an authority only the endpoint's own certificate is trusted.
-    """
-    if endpoint.tls is None or not requires_tls(endpoint):
-        return None
-    if options.ca is not None:
-        return options
-    return PinnedTlsOptions(
-        certificate=options.certificate, key=options.key, pinned=endpoint.tls.certificate
-    )
-
-
-def context_of(endpoint: Endpoint, options: ClientTlsOptions) -> ssl.SSLContext | None:
-    """
-    As `trust_of`.
-
-    Raises:
-        Failure: a file can't be used.
-    """
-    trust = trust_of(endpoint, options)
-    try:
-        return None if trust is None else client_context(trust)
-    except TlsFileError as error:
-        raise Failure(f"{error}; name the authority with --ca", ExitCode.WRONG) from error
 
 
 async def answers(address: str) -> bool:

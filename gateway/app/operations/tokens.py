@@ -7,9 +7,8 @@ from urllib.parse import quote, urlencode
 import attrs
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.targets import address_of
-from gateway.config.checks import requires_tls
-from gateway.config.options import AMQP, ONE_PORT, STORAGE_QUEUE, Config
+from gateway.config.endpoints import AMQP, ONE_PORT, STORAGE_QUEUE, address_of, requires_tls
+from gateway.config.options import Config
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest

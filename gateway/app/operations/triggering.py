@@ -3,7 +3,8 @@
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.admin_endpoint import AdminChoice, admin_here
+from gateway.app.operations.admin_choice import AdminChoice
+from gateway.app.operations.admin_endpoint import admin_here
 from gateway.app.operations.asking import ask_once, named, reason_of
 from gateway.config.options import Config
 from gateway.domain.access import Right

@@ -10,19 +10,26 @@ from urllib.parse import quote
 import attrs
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.admin_choice import trust_of
 from gateway.app.operations.targets import (
     OpenNamespace,
-    address_of,
     answers,
     open_target,
     policy_with,
-    trust_of,
 )
 from gateway.app.runtime import Runtime
 from gateway.brokers.servicebus.peer import MAX_DELIVERIES
+from gateway.config.endpoints import (
+    AMQP,
+    ONE_PORT,
+    STORAGE_QUEUE,
+    Endpoint,
+    address_of,
+    host_of_bind,
+    is_loopback,
+)
 from gateway.config.kinds import options_class
-from gateway.config.options import AMQP, ONE_PORT, STORAGE_QUEUE, Config, Endpoint, Namespace
-from gateway.config.places import host_of_bind, is_loopback
+from gateway.config.options import Config, Namespace
 from gateway.domain.access import Right
 from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT
 from gateway.net.tls import ClientTlsOptions

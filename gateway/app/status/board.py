@@ -15,7 +15,8 @@ from gateway.app.assembly.records import RecordParts
 from gateway.app.certificates import CertificateWatch
 from gateway.app.operations.control_calls import Executors
 from gateway.app.runtime import Runtime
-from gateway.config.options import SERVE, Config, Pairing
+from gateway.config.endpoints import SERVE
+from gateway.config.options import Config, Pairing
 from gateway.domain.copies import CopyState
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import BusyPause, DeadLettered

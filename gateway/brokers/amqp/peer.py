@@ -21,9 +21,10 @@ from gateway.domain.health.trust import Trust
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.exchange import Exchange
 from gateway.net.amqp.links import LinkVoid, SendingLink
-from gateway.net.dialing import ServerAddress, dial
+from gateway.net.dialing import dial
 from gateway.net.hosts import Hosts
 from gateway.net.reconnecting import ANY_TIME, Attempts, Failures
+from gateway.net.server_address import ServerAddress
 from gateway.wire.amqp.conditions import refusal_from_condition
 from gateway.wire.amqp.events import AmqpError
 from gateway.wire.amqp.exchange import NodeRequest, Reply

@@ -38,8 +38,9 @@ from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import NotSupported, OutcomeUnknown, SessionLockLost
 from gateway.domain.identity import Identity
 from gateway.domain.message import Delivery, Message, ReceiveMode
-from gateway.net.dialing import FAILURES, ServerAddress, dial, failure_of
+from gateway.net.dialing import FAILURES, dial, failure_of
 from gateway.net.http.client import Connect, HttpClient, HttpClientOptions
+from gateway.net.server_address import ServerAddress
 from gateway.ports import WallClock
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.identity import identity_of, is_pairgate

@@ -64,10 +64,10 @@ from gateway.domain.errors import (
 )
 from gateway.domain.identity import Identity, known_to_all, rabbitmq_identity
 from gateway.domain.message import Message, ReceiveMode
-from gateway.net.dialing import ServerAddress
 from gateway.net.hosts import Hosts, places_of
 from gateway.net.rabbitmq.connection import BrokerLogin, RabbitmqConnection, connect
 from gateway.net.reconnecting import ANY_TIME, Failures, Reconnecting
+from gateway.net.server_address import ServerAddress
 from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
 from gateway.wire.http.hosts import parse_server_url

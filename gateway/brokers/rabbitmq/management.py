@@ -11,9 +11,9 @@ import trio
 from gateway.brokers.rabbitmq.names import NAME
 from gateway.deadlines import answered_within
 from gateway.domain.errors import InvalidRequest, Unavailable
-from gateway.net.dialing import ServerAddress
 from gateway.net.hosts import Hosts, places_of
 from gateway.net.http.client import HttpClient, HttpClientOptions
+from gateway.net.server_address import ServerAddress
 from gateway.net.tls import ClientTlsOptions, client_context
 from gateway.wire.http.hosts import parse_server_url
 from gateway.wire.http.messages import Request, Response

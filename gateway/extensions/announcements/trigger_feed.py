@@ -13,8 +13,8 @@ from gateway.domain.errors import BrokerError
 from gateway.extensions.announcements.events import TriggersLost, TriggersRegained
 from gateway.extensions.announcements.wire import OPEN, parse_announcement
 from gateway.listening.triggers import Trigger, Triggers
-from gateway.net.dialing import ServerAddress
 from gateway.net.http.event_stream import EventStream, open_events
+from gateway.net.server_address import ServerAddress
 from gateway.ports import Observer
 from gateway.wire.http.messages import Headers, Request
 from gateway.wire.pairgate.scale import query_texts

@@ -6,7 +6,8 @@ from typing import Final
 import attrs
 
 from gateway.app.namespaces import is_own
-from gateway.config.options import ADMIN, SERVE, Config
+from gateway.config.endpoints import ADMIN, SERVE
+from gateway.config.options import Config
 from gateway.extensions.announcements.configuration import TRIGGERS
 
 

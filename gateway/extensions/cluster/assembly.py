@@ -14,7 +14,7 @@ from gateway.app.endpoints import crash_reporter
 from gateway.app.failure import Failure
 from gateway.app.runtime import Runtime
 from gateway.capabilities import Visibility
-from gateway.config.places import moved
+from gateway.config.endpoints import moved
 from gateway.extensions.cluster.cluster import Cluster, ClusterPort
 from gateway.extensions.cluster.leases import ClusterLeases
 from gateway.extensions.cluster.options import ALONE, CLUSTER, SHORTEST_SECRET, ClusterOptions

@@ -6,7 +6,8 @@ from typing import Any, Final
 import attrs
 from attrs import validators
 
-from gateway.config.options import SERVE, Config
+from gateway.config.endpoints import SERVE
+from gateway.config.options import Config
 from gateway.config.places import is_own_url
 from gateway.extensions.tables import Table
 from gateway.net.listeners import CannotListen, split_address

@@ -27,8 +27,9 @@ from gateway.extensions.cluster.requests import (
     SuspectEntities,
 )
 from gateway.extensions.cluster.tokens import Holder, HolderTokens, tag_of
-from gateway.net.dialing import ServerAddress, open_stream
+from gateway.net.dialing import open_stream
 from gateway.net.listeners import split_address
+from gateway.net.server_address import ServerAddress
 from gateway.ports import Observer
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.asking import ask_status, give
 from gateway.app.operations.ways_in import NamespaceChoice, open_place
 from gateway.app.runtime import Runtime

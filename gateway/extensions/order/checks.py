@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.config.options import STORAGE_QUEUE, Config, Pairing
+from gateway.config.endpoints import STORAGE_QUEUE
+from gateway.config.options import Config, Pairing
 from gateway.config.places import hosts_of, location_of
 from gateway.extensions.order.options import ORDERED, OnLeaseLost, OrderLeaseMode, OrderOptions
 

@@ -2,7 +2,7 @@
 
 import click
 
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.commands.admin import add_gateway, give
 from gateway.commands.terminal import Invocation, command
 from gateway.extensions.outage_report.calls import OUTAGES

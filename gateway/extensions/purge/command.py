@@ -9,7 +9,7 @@ import click
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import asking
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.commands.admin import add_gateway, give, with_keys_when_used
 from gateway.commands.terminal import Invocation, command, confirm_by_name, run, waiting
 from gateway.domain.errors import InvalidRequest

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_gateway
 from gateway.commands.terminal import Duration, Invocation, command, printable, run

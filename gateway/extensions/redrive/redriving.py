@@ -11,7 +11,8 @@ import trio
 from gateway.app.assembly.opening import spool_namespace
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own
-from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, find_admin
+from gateway.app.operations.admin_choice import AdminChoice
+from gateway.app.operations.admin_endpoint import AdminEndpoint, find_admin
 from gateway.app.operations.asking import give_to
 from gateway.app.process import SignalWatch
 from gateway.app.runtime import Runtime

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.commands.admin import add_gateway, give
 from gateway.commands.terminal import Invocation, command
 from gateway.extensions.sharding.shards import SHARDS, ShardReport, ShardsAnswer, ShardState

@@ -9,7 +9,7 @@ from gateway.app.endpoints import tls_of
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.given import GivenSockets
 from gateway.app.succession import Served, Start, Succession, SuccessionRow
-from gateway.config.options import SERVE
+from gateway.config.endpoints import SERVE
 from gateway.extensions.take_over.door import Door, HandOver, open_door
 from gateway.extensions.take_over.options import TAKE_OVER
 from gateway.extensions.take_over.predecessor import Arrival, Predecessor, find_predecessor

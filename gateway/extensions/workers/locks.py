@@ -7,7 +7,8 @@ import trio
 from gateway.app.assembly.parts import Parts
 from gateway.app.endpoints import crash_reporter
 from gateway.extensions.workers.passing_on import serve_unix
-from gateway.net.dialing import ServerAddress, open_stream
+from gateway.net.dialing import open_stream
+from gateway.net.server_address import ServerAddress
 
 
 async def serve_locks(

@@ -6,7 +6,8 @@ from typing import Final
 import attrs
 from attrs import validators
 
-from gateway.config.options import ADMIN, SERVE, STORAGE_QUEUE, Config
+from gateway.config.endpoints import ADMIN, SERVE, STORAGE_QUEUE
+from gateway.config.options import Config
 from gateway.extensions.tables import Table
 
 MOST: Final = 64  # more processes than cores serve nothing faster, and each takes its memory

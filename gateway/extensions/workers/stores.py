@@ -17,8 +17,9 @@ from gateway.app.namespaces import is_own, make_abilities, register
 from gateway.app.runtime import Runtime
 from gateway.app.servers import Makings, Server, make_server
 from gateway.brokers.amqp.servicebus import open_socket
+from gateway.config.endpoints import ONE_PORT
 from gateway.config.kinds import Adapter
-from gateway.config.options import ONE_PORT, Config, Namespace, Pairing
+from gateway.config.options import Config, Namespace, Pairing
 from gateway.fair_budget import FairBudget
 from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
 from gateway.frontends.leases import Leases

@@ -33,8 +33,9 @@ from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
 from gateway.app.serving import GatewayShutdown, apply_reloaded, run_parts
 from gateway.app.status.board import StatusBoard
+from gateway.config.endpoints import SERVE
 from gateway.config.file import Loaded, parse
-from gateway.config.options import SERVE, Config
+from gateway.config.options import Config
 from gateway.domain.identity import parse_identity
 from gateway.extensions.workers.channel import LAST_SECONDS, Values, WorkerChannel
 from gateway.extensions.workers.locks import dial, serve_locks

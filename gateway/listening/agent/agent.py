@@ -16,7 +16,8 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader
-from gateway.app.operations.admin_endpoint import AdminChoice, admin_at, check_authorization
+from gateway.app.operations.admin_choice import AdminChoice
+from gateway.app.operations.admin_endpoint import admin_at, check_authorization
 from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.operations.targets import policy_with
 from gateway.app.process import SignalWatch
@@ -26,8 +27,9 @@ from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard
 from gateway.app.status.sections import POOLS, WAKE, readings
 from gateway.app.waking import expected_wake, needs_no_gateway
+from gateway.config.endpoints import AGENT
 from gateway.config.file import Loaded
-from gateway.config.options import AGENT, Agent, AgentListener, Config
+from gateway.config.options import Agent, AgentListener, Config
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Doubtful, Draining, Started

@@ -11,7 +11,8 @@ from urllib.parse import quote
 import attrs
 import trio
 
-from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_at, find_admin
+from gateway.app.operations.admin_choice import AdminChoice
+from gateway.app.operations.admin_endpoint import AdminEndpoint, admin_at, find_admin
 from gateway.app.operations.asking import ask
 from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.deadlines import answered_within

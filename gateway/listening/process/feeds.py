@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.operations.targets import OpenNamespace
 from gateway.app.runtime import Runtime

@@ -8,7 +8,8 @@ import trio
 from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard
 from gateway.app.status.sections import QUEUES, WAKE, readings
-from gateway.config.options import ADMIN, LISTEN, Config, Endpoint
+from gateway.config.endpoints import ADMIN, LISTEN, Endpoint
+from gateway.config.options import Config
 from gateway.domain.events.gateway import Billed
 from gateway.domain.status.listening import QueueStatus
 from gateway.frontends.refusals import Refusals

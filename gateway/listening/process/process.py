@@ -18,7 +18,7 @@ import trio
 from gateway.app.assembly.opening import stores_among
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.operations.targets import OpenNamespace, cure_of_missing, open_gateway, open_target
 from gateway.app.operations.ways_in import find_way_in
@@ -29,8 +29,9 @@ from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_store
 from gateway.app.waking import hears_all_senders
 from gateway.brokers.servicebus.broker import ServiceBusRestOptions
+from gateway.config.endpoints import AMQP, LISTEN
 from gateway.config.file import Loaded
-from gateway.config.options import AMQP, LISTEN, Config, Namespace
+from gateway.config.options import Config, Namespace
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest

@@ -15,9 +15,10 @@ import trio
 
 from gateway.domain.errors import OutcomeUnknown, Unreachable
 from gateway.domain.option_fields import BYTES
-from gateway.net.dialing import FAILURES, ServerAddress, failure_of, late_refusal, open_stream
+from gateway.net.dialing import FAILURES, failure_of, late_refusal, open_stream
 from gateway.net.direct import socket_of
 from gateway.net.http.client_codec import ClientCodec
+from gateway.net.server_address import ServerAddress
 from gateway.wire.http.messages import Request, Response
 
 _RECEIVE_SIZE = 64 * 1024

@@ -14,8 +14,9 @@ from pamqp import base, commands
 
 from gateway.domain.errors import BrokerError, Unavailable, Unreachable
 from gateway.domain.health.trust import Trust
-from gateway.net.dialing import ServerAddress, dial, late_refusal
+from gateway.net.dialing import dial, late_refusal
 from gateway.net.rabbitmq.channel import Channel
+from gateway.net.server_address import ServerAddress
 from gateway.wire.rabbitmq.errors import error_of, refusal_of_connection
 from gateway.wire.rabbitmq.frames import (
     Blocked,

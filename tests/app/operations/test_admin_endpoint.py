@@ -5,13 +5,8 @@ from pathlib import Path
 import pytest
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.admin_endpoint import (
-    AdminChoice,
-    AdminEndpoint,
-    AdminTokenSource,
-    admin_at,
-    check_authorization,
-)
+from gateway.app.operations.admin_choice import AdminChoice, AdminTokenSource
+from gateway.app.operations.admin_endpoint import AdminEndpoint, admin_at, check_authorization
 from gateway.config.file import parse
 from gateway.domain.access import Right
 from gateway.domain.errors import NotAuthorized

@@ -15,7 +15,7 @@ from gateway.brokers.amqp.peer import NamespaceAccess
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, MessageTooLarge, OutcomeUnknown
 from gateway.domain.message import Message
-from gateway.net.dialing import ServerAddress
+from gateway.net.server_address import ServerAddress
 from gateway.wire.amqp.events import AmqpError, Rejected
 from gateway.wire.amqp.sasl import Credentials
 from tests.brokers.amqp.scripted import Answer, Scripted, Served, accept, take

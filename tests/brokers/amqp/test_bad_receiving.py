@@ -22,7 +22,7 @@ from gateway.domain.message import Complete, Delivery, Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.net.dialing import ServerAddress
+from gateway.net.server_address import ServerAddress
 from gateway.ports import Receiver
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.events import RELEASED, DispositionReceived, LinkAttached

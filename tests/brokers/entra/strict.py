@@ -13,7 +13,7 @@ from gateway.brokers.amqp.cbs import AccessTokenSource
 from gateway.brokers.amqp.options import LinkOptions
 from gateway.brokers.amqp.peer import NamespaceAccess
 from gateway.brokers.entra.tokens import AccessTokens
-from gateway.net.dialing import ServerAddress
+from gateway.net.server_address import ServerAddress
 from gateway.wire.amqp.events import AmqpError, LinkAttached, TransferReceived
 from gateway.wire.amqp.exchange import Reply, ReplyDialect, build_reply, parse_request
 from gateway.wire.amqp.sasl import Credentials

@@ -20,7 +20,7 @@ from gateway.domain.errors import BrokerError, NotAuthorized, NoToken
 from gateway.domain.message import Complete, Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.leases import Leases
-from gateway.net.dialing import ServerAddress
+from gateway.net.server_address import ServerAddress
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.bearer import World

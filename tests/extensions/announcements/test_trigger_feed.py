@@ -17,8 +17,8 @@ from gateway.extensions.announcements.trigger_feed import TriggerFeed
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.listening.triggers import Triggers
-from gateway.net.dialing import ServerAddress
 from gateway.net.http.server import HttpServer
+from gateway.net.server_address import ServerAddress
 from gateway.store.local.memory import MemoryBroker
 
 ORDERS = EntityPath("orders")

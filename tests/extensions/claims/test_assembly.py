@@ -13,8 +13,8 @@ from gateway.app.operations.checking import Grade, check
 from gateway.app.operations.targets import open_target
 from gateway.app.operations.ways_in import find_way_in
 from gateway.app.runtime import Runtime
+from gateway.config.errors import ConfigError
 from gateway.config.file import Loaded, parse
-from gateway.config.problems import ConfigError
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete, Message

@@ -10,10 +10,10 @@ from trio.testing import memory_stream_pair
 from gateway.brokers.rabbitmq.limited import UserLimit
 from gateway.brokers.rabbitmq.sender import RabbitmqSender
 from gateway.domain.backoff import Backoff
-from gateway.net.dialing import ServerAddress
 from gateway.net.rabbitmq.channel import Channel
 from gateway.net.rabbitmq.connection import BrokerLogin, RabbitmqConnection
 from gateway.net.reconnecting import Failures, Reconnecting
+from gateway.net.server_address import ServerAddress
 from gateway.wire.rabbitmq.frames import Login, method_frame
 from tests.harness.clocks import VirtualClock
 
