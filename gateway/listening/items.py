@@ -173,3 +173,12 @@ def _name_mistake(error: BaseException, kind: type | None) -> str:
 def _text(properties: Mapping[str, Any], name: str) -> str | None:
     value = properties.get(name)
     return None if value is None else str(value)
+
+
+def body_size(message: Message) -> int:
+    """
+    The size of a body in bytes, for a limit on memory; bodies other than bytes count as small.
+    """
+    if isinstance(message.body, bytes):
+        return len(message.body)
+    return sum(map(len, message.body.parts)) if isinstance(message.body, DataBody) else 0

@@ -22,11 +22,10 @@ from gateway.domain.errors import InvalidRequest
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import Message
 from gateway.domain.status.listening import Wake
-from gateway.listening.bodies import body_size
 from gateway.listening.concurrency_limiter import ConcurrencyLimiter
 from gateway.listening.consumer_stats import QueueState
 from gateway.listening.endpoint import HandlerEndpoint
-from gateway.listening.items import Format
+from gateway.listening.items import Format, body_size
 from gateway.listening.job import (
     DEFAULT_RULE,
     BackOff,

@@ -8,9 +8,8 @@ from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import Message
-from gateway.listening.bodies import body_size
 from gateway.listening.errors import SubmitError
-from gateway.listening.items import CLIENT_ID, REQUEST_ID, Format
+from gateway.listening.items import CLIENT_ID, REQUEST_ID, Format, body_size
 from gateway.listening.triggers import Trigger, Triggers
 from gateway.ports import Broker, NewId
 

@@ -10,7 +10,7 @@ import trio
 
 from gateway.domain.errors import BrokerError, LockLost, NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.message import Delivery, Message, Settlement
-from gateway.listening.completions import Completions
+from gateway.listening.queue_session import Completions
 from tests.listening.harness import virtual_time
 
 pytestmark = virtual_time

@@ -9,7 +9,7 @@ from gateway.capabilities import Batches, sends_in
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.interception import Call, CallKind, Interceptor
-from gateway.listening.bodies import body_size
+from gateway.listening.items import body_size
 
 
 @attrs.frozen(eq=False)

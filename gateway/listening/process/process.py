@@ -44,9 +44,14 @@ from gateway.listening.job import wait_for_it
 from gateway.listening.listener import QueueListener
 from gateway.listening.options import ListenerOptions
 from gateway.listening.process.feeds import TriggerSource, make_feeds
-from gateway.listening.process.figures import ListenerFigures, with_metrics
 from gateway.listening.process.handlers import HandlerChoice, open_handler
-from gateway.listening.process.reporting import Measured, Reporter, open_report
+from gateway.listening.process.reporting import (
+    ListenerFigures,
+    Measured,
+    Reporter,
+    open_report,
+    with_metrics,
+)
 from gateway.listening.triggers import Triggers
 from gateway.net.tls import ClientTlsOptions
 from gateway.ports import Observer, Service

@@ -1,1 +1,0 @@
-"""Terms of Storage Queue that the port, the engine and the front end share."""
