@@ -7,12 +7,13 @@ import attrs
 import h11
 
 from gateway.domain.errors import InvalidRequest
-from gateway.net.http.headers import read_fields, written_fields
-from gateway.net.http.plain import (
+from gateway.net.http.heads import (
     ResponseHead,
     read_chunks,
+    read_fields,
     read_plain_response,
     write_plain_request,
+    written_fields,
 )
 from gateway.wire.http.messages import Headers, Request, Response
 

@@ -19,8 +19,13 @@ from gateway.net.http.guard import (
     check_head,
     check_unfinished_head,
 )
-from gateway.net.http.headers import read_fields, written_fields
-from gateway.net.http.plain import RequestHead, read_plain_request, write_plain_fields
+from gateway.net.http.heads import (
+    RequestHead,
+    read_fields,
+    read_plain_request,
+    write_plain_fields,
+    written_fields,
+)
 from gateway.wire.http.date import format_http_date
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.parts import add_part

@@ -10,7 +10,7 @@ import trio
 
 from gateway.domain.errors import MessageError, Unavailable
 from gateway.net.dialing import dial
-from gateway.net.http.headers import read_fields, written_fields
+from gateway.net.http.heads import read_fields, written_fields
 from gateway.net.server_address import ServerAddress
 from gateway.wire.http.event_stream import EventParser, ServerEvent
 from gateway.wire.http.messages import Request, Response

@@ -83,7 +83,7 @@ def check_head(head: bytes, max_body: int, max_head: int = MAX_HEAD) -> "Framing
 
 def check_fields(head: bytes) -> None:
     """
-    Refuse control characters in a head that `plain` doesn't parse, because h11 accepts them.
+    Refuse control characters in a head that `heads` doesn't parse, because h11 accepts them.
 
     Raises:
         RequestRefused: 400.

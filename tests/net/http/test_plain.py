@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from gateway.domain.errors import InvalidRequest
 from gateway.net.http.client_codec import ClientCodec
 from gateway.net.http.guard import MAX_HEAD, RequestRefused, check_head
-from gateway.net.http.headers import read_fields
-from gateway.net.http.plain import (
+from gateway.net.http.heads import (
     RequestHead,
     read_chunks,
+    read_fields,
     read_plain_request,
     read_plain_response,
     write_plain_fields,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
 from gateway.net.clients import MOST_PEEKS, Clients
-from gateway.net.http.headers import read_fields, written_fields
+from gateway.net.http.heads import read_fields, written_fields
 from gateway.net.http.server import HttpServerOptions
 from gateway.net.visits import FIRST_ON_ITS_WAY, ON_ITS_WAY, Visits, peek_until_written
 from gateway.wire.http.messages import Headers, Response
