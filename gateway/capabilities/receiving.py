@@ -8,8 +8,7 @@ from typing import Final, NoReturn, Protocol
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest
 from gateway.domain.message import Delivery, Message, ReceiveMode, Settlement
-from gateway.domain.storage_queue.poison import TermsOf
-from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
+from gateway.domain.storage_queue import PopReceipt, TakenMessage, TermsOf
 from gateway.offering import capability
 from gateway.ports import Broker, Receiver
 
@@ -403,7 +402,7 @@ class Visibility(Protocol):
         the queue has none.
 
         A message that was taken too often, by its terms, is moved to the poison queue
-        (`domain/storage_queue/poison.py`), which is created if it is missing. If the outcome of a
+        (`domain/storage_queue.py`), which is created if it is missing. If the outcome of a
         move is unknown, the message may be in both queues; if the move is refused, the message is
         returned as any other. After a cancellation, taken messages become visible again after their
         time.

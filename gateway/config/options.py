@@ -21,7 +21,7 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.option_fields import FLAT, NUMBER
 from gateway.domain.plan import Plan
-from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
+from gateway.domain.storage_queue import StorageAccount, check_account_name
 from gateway.extensions.listing import parts
 from gateway.extensions.tables import HasTables, no_tables
 from gateway.frontends.admin.options import AdminOptions

@@ -28,7 +28,7 @@ from gateway.domain.access import AccessPolicy, TokenRule
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.option_fields import is_flat, is_number, is_size
-from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.storage_queue import StorageAccount
 from gateway.extensions.tables import kind_of
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.issuers import IssuerOptions

@@ -45,8 +45,14 @@ from gateway.domain.message import (
     Message,
     MessageState,
 )
-from gateway.domain.storage_queue.poison import UNLIMITED, TermsOf, poison_queue, too_many
-from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
+from gateway.domain.storage_queue import (
+    UNLIMITED,
+    PopReceipt,
+    TakenMessage,
+    TermsOf,
+    poison_queue,
+    too_many,
+)
 from gateway.frontends.leasing import Leasing
 from gateway.offering import required
 from gateway.ports import Broker, Observer, WallClock

@@ -48,7 +48,7 @@ from gateway.domain.message import (
     ValueBody,
     symbol,
 )
-from gateway.domain.storage_queue.poison import UNLIMITED
+from gateway.domain.storage_queue import UNLIMITED
 from gateway.frontends.leases import Leases
 from gateway.offering import required
 from gateway.pairing.records.reader import RecordReader, no_keys

@@ -17,7 +17,7 @@ from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound
 from gateway.domain.message import Complete, Delivery, Message
-from gateway.domain.storage_queue.poison import Terms
+from gateway.domain.storage_queue import Terms
 from gateway.store.local.memory import MemoryBroker
 from gateway.store.local.visibility import LocalVisibility
 from tests.brokers.amqp import served as amqp

@@ -16,8 +16,13 @@ from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import EntityNotFound, LockLost, MessageNotFound
 from gateway.domain.events.gateway import MovedToPoison
 from gateway.domain.message import Abandon, Complete, Message
-from gateway.domain.storage_queue.poison import Terms, TermsOf, poison_queue
-from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
+from gateway.domain.storage_queue import (
+    PopReceipt,
+    TakenMessage,
+    Terms,
+    TermsOf,
+    poison_queue,
+)
 from gateway.store.embedded.broker import EmbeddedBroker
 from gateway.store.local.hooks import LocalHooks
 from gateway.store.local.memory import MemoryBroker

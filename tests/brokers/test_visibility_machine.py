@@ -16,8 +16,7 @@ from trio.testing import MockClock
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import LockLost, MessageNotFound
 from gateway.domain.message import Abandon, Complete, Delivery, Message
-from gateway.domain.storage_queue.poison import Terms
-from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.domain.storage_queue import PopReceipt, Terms
 from gateway.ports import Receiver
 from gateway.store.local.memory import MemoryBroker
 from gateway.store.local.visibility import LocalVisibility

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.storage_queue import StorageAccount
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.storage_queue.auth import Accounts

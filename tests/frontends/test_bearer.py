@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.storage_queue import StorageAccount
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer

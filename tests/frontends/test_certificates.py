@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from gateway.domain.access import Access, AccessPolicy, Certified, Refusal, Right
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import NotAuthorized
-from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.storage_queue import StorageAccount
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import MAX_KEPT, Authorizer

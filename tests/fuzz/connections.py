@@ -13,7 +13,7 @@ from trio.testing import MockClock, memory_stream_pair
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import GatewayError, InternalError
-from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.storage_queue import StorageAccount
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases

@@ -20,7 +20,7 @@ from gateway.domain.access import Issuer
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import GatewayError, InternalError, InvalidRequest, MessageError
 from gateway.domain.message import Kind, Message, Typed
-from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.domain.storage_queue import PopReceipt
 from gateway.domain.topics.property_values import MessageReader
 from gateway.extensions.cluster.tokens import HolderTokens
 from gateway.frontends.storage_queue import messages

@@ -26,7 +26,7 @@ from gateway.domain.errors import BrokerError, InternalError, MessageError
 from gateway.domain.events.gateway import Event
 from gateway.domain.events.stores import RequestFailed
 from gateway.domain.message import Complete, Kind, Message, Typed, ValueBody
-from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.storage_queue import StorageAccount
 from gateway.domain.topics.filters import CorrelationFilter, Rule, SqlAction, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.frontends.amqp.frontend import AmqpFrontend

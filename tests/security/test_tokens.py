@@ -14,8 +14,7 @@ from gateway.config.kinds import BrokerDependencies, build
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import InvalidRequest, LockLost, MessageNotFound
 from gateway.domain.message import Message, ReceiveMode
-from gateway.domain.storage_queue.accounts import StorageAccount
-from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.domain.storage_queue import PopReceipt, StorageAccount
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.messages import read_receipt, write_receipt
 from tests.frontends.storage_client import open_client

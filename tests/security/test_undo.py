@@ -19,7 +19,7 @@ from gateway.domain.message import (
     ReceiveMode,
     Settlement,
 )
-from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.domain.storage_queue import PopReceipt
 from gateway.domain.topics.filters import CorrelationFilter, Rule, SqlAction, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.store.engine.namespace import Namespace

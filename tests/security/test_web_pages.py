@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import attrs
 import pytest
 
-from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT
+from gateway.domain.storage_queue import EMULATOR_ACCOUNT
 from gateway.frontends.web_guard import WebGuard
 from gateway.wire.http.messages import Headers
 from gateway.wire.storage_queue.sas import build_sas

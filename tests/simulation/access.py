@@ -3,7 +3,7 @@
 from typing import Final
 
 from gateway.domain.access import AccessPolicy, Right
-from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.storage_queue import StorageAccount
 
 HOST: Final = "gateway.sim"
 POLICY: Final = AccessPolicy(name="sim", keys=("a key for tests",), rights=frozenset(Right))

@@ -12,7 +12,7 @@ from gateway.config.options import Config
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, StorageAccount
+from gateway.domain.storage_queue import EMULATOR_ACCOUNT, StorageAccount
 from gateway.frontends.auth import EMULATOR_POLICY
 from gateway.wire.http.hosts import split_url
 from gateway.wire.servicebus.sas import sign_sas

@@ -31,7 +31,7 @@ from gateway.config.endpoints import (
 from gateway.config.kinds import options_class
 from gateway.config.options import Config, Namespace
 from gateway.domain.access import Right
-from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT
+from gateway.domain.storage_queue import EMULATOR_ACCOUNT
 from gateway.net.tls import ClientTlsOptions
 
 

@@ -26,8 +26,7 @@ from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost
 from gateway.domain.message import Delivery, Message, Settlement
-from gateway.domain.storage_queue.poison import TermsOf
-from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
+from gateway.domain.storage_queue import PopReceipt, TakenMessage, TermsOf
 from gateway.extensions.cluster.peers import Peers
 from gateway.frontends.leases import Keep, Leases, available
 from gateway.offering import offered, required

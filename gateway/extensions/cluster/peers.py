@@ -11,7 +11,7 @@ import trio
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import LockLost, Unreachable
 from gateway.domain.message import AcceptedBy, Delivery, Message, Settlement
-from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.domain.storage_queue import PopReceipt
 from gateway.extensions.cluster.members import Members
 from gateway.extensions.cluster.options import ALONE, ClusterOptions
 from gateway.extensions.cluster.peer import IDLE_SECONDS, Dial, Peer

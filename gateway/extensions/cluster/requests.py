@@ -60,7 +60,7 @@ from gateway.domain.message import (
     Properties,
     Settlement,
 )
-from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.domain.storage_queue import PopReceipt
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.http import strict_json
 from gateway.wire.pairgate.frames import build_messages, parse_messages

@@ -14,7 +14,7 @@ import attrs
 from gateway.domain.access import Access, ClientIdentity, OnRefused, Refusal, Right, TokenClaim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized
-from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, StorageAccount
+from gateway.domain.storage_queue import EMULATOR_ACCOUNT, StorageAccount
 from gateway.frontends.auth import Authorizer, is_bearer
 from gateway.frontends.storage_queue.delegation import (
     DelegatedSas,

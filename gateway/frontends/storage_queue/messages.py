@@ -16,7 +16,7 @@ from gateway.domain.message import (
     Delivery,
     Message,
 )
-from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
+from gateway.domain.storage_queue import PopReceipt, TakenMessage
 from gateway.wire.pairgate import sealed_tokens
 from gateway.wire.servicebus.rest_message import body_bytes
 from gateway.wire.storage_queue import operations as storage

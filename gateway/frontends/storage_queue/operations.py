@@ -10,8 +10,7 @@ from gateway.capabilities import Visibility, send_accepted_by
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityExists, EntityNotFound
 from gateway.domain.message import AcceptedBy, Delivery, Message
-from gateway.domain.storage_queue.poison import UNLIMITED
-from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
+from gateway.domain.storage_queue import UNLIMITED, PopReceipt, TakenMessage
 from gateway.frontends.storage_queue import messages as messages
 from gateway.frontends.storage_queue.notes import (
     change_notes,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from gateway.domain.storage_queue.poison import SUFFIX, Terms, TermsOf
+from gateway.domain.storage_queue import POISON_SUFFIX, Terms, TermsOf
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.errors import StorageRefusal
 from gateway.wire.storage_queue.fields import MAX_NAME
@@ -39,12 +39,12 @@ def check_settings(queue: str, metadata: Mapping[str, str]) -> None:
             raise StorageRefusal(
                 "InvalidMetadata", f"{key}: a number from 1 to {most} is expected."
             )
-        longest = MAX_NAME - len(SUFFIX)
+        longest = MAX_NAME - len(POISON_SUFFIX)
         if key.lower() == POISON_THRESHOLD and len(queue) > longest:
             raise StorageRefusal(
                 "InvalidMetadata",
-                f"{key}: the queue name must leave room for {queue}{SUFFIX}: at most {longest}"
-                " characters.",
+                f"{key}: the queue name must leave room for {queue}{POISON_SUFFIX}:"
+                f" at most {longest} characters.",
             )
 
 

@@ -14,8 +14,7 @@ import attrs
 
 from gateway.domain.clocks.times import Now
 from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, MessageTooLarge
-from gateway.domain.storage_queue.poison import too_many
-from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.domain.storage_queue import PopReceipt, too_many
 from gateway.store.engine.queue_content import SWEEP, Onward, QueueContent
 from gateway.store.engine.records import MOST_PEEKED, Row, State, with_own_dates
 

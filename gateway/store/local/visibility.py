@@ -12,8 +12,13 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.events.gateway import MovedToPoison
 from gateway.domain.message import Delivery, Message
-from gateway.domain.storage_queue.poison import UNLIMITED, TermsOf, poison_queue
-from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
+from gateway.domain.storage_queue import (
+    UNLIMITED,
+    PopReceipt,
+    TakenMessage,
+    TermsOf,
+    poison_queue,
+)
 from gateway.store.engine.deliveries import TakenRow
 from gateway.store.engine.forwarding import Forward
 from gateway.store.engine.namespace import Namespace

@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, check_account_name
+from gateway.domain.storage_queue import EMULATOR_ACCOUNT, check_account_name
 from gateway.wire.http.hosts import split_url
 
 _DEVELOPMENT: Final = "usedevelopmentstorage"

@@ -27,9 +27,9 @@ from typing import Any, Final
 import attrs
 import cattrs
 
+from gateway.domain import storage_queue
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.storage_queue import poison
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.fields import is_metadata
 from gateway.wire.storage_queue.operations import MAX_VISIBILITY
@@ -71,8 +71,10 @@ def write_notes(notes: Notes) -> str | None:
     return json.dumps(whole, separators=(",", ":"))
 
 
-UNLIMITED: Final = poison.UNLIMITED.max_delivery_count  # the legacy client's value
-_LARGEST: Final = poison.UNLIMITED.max_size_in_megabytes  # as an account has no size of a queue
+UNLIMITED: Final = storage_queue.UNLIMITED.max_delivery_count  # the legacy client's value
+_LARGEST: Final = (
+    storage_queue.UNLIMITED.max_size_in_megabytes
+)  # as an account has no size of a queue
 KEEPS: Final = frozenset({"lock_duration", "max_delivery_count", "user_metadata"})
 _OWN: Final = "pairgate_"
 _LOCK: Final = "pairgate_lock_seconds"

@@ -16,7 +16,7 @@ from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.brokers.storage_queue.peer import StorageAccountPeer
 from gateway.brokers.storage_queue.receiver import MAX_KEPT
 from gateway.domain.entity import EntityPath
-from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT
+from gateway.domain.storage_queue import EMULATOR_ACCOUNT
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations

@@ -22,7 +22,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Abandon, Complete, Message
-from gateway.domain.storage_queue.poison import UNLIMITED
+from gateway.domain.storage_queue import UNLIMITED
 from gateway.extensions.sharding.places import ShardPlaces
 from gateway.extensions.sharding.table import ShardingRule, ShardTable
 from gateway.offering import required

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import Unavailable
 from gateway.domain.message import Message
-from gateway.domain.storage_queue.poison import Terms
+from gateway.domain.storage_queue import Terms
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.storage_queue.notes import LastNotes

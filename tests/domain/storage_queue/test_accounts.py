@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from gateway.domain.storage_queue.accounts import (
+from gateway.domain.storage_queue import (
     EMULATOR_ACCOUNT,
     StorageAccount,
     check_account_name,

@@ -1,7 +1,7 @@
 """Poison messages go to another queue, and say why."""
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.storage_queue.poison import UNLIMITED, poison_queue, too_many
+from gateway.domain.storage_queue import UNLIMITED, poison_queue, too_many
 
 ORDERS = EntityPath("Orders")
 

@@ -27,7 +27,7 @@ from gateway.domain.message import (
     Message,
     ReceiveMode,
 )
-from gateway.domain.storage_queue.poison import Terms
+from gateway.domain.storage_queue import Terms
 from gateway.extensions.claims import pack as packs
 from gateway.extensions.claims.compression import compressed
 from gateway.extensions.claims.pack import is_pack

@@ -7,7 +7,7 @@ from uuid import UUID
 import attrs
 
 from gateway.domain.access import AccessPolicy, Right
-from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.storage_queue import StorageAccount
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend

@@ -14,8 +14,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import Delivery, Message, Settlement
-from gateway.domain.storage_queue.poison import Terms
-from gateway.domain.storage_queue.pop_receipt import TakenMessage
+from gateway.domain.storage_queue import TakenMessage, Terms
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.cluster.leases import ClusterLeases
 from gateway.extensions.cluster.members import Members

@@ -25,7 +25,7 @@ from gateway.domain.errors import (
     Unreachable,
 )
 from gateway.domain.message import Abandon, AcceptedBy, Complete, DeadLetter, Defer, Message
-from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.domain.storage_queue import PopReceipt
 from gateway.extensions.cluster.requests import (
     LARGEST,
     MOST_ADVICE,

@@ -25,8 +25,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Abandon, Complete, Message
-from gateway.domain.storage_queue.poison import Terms
-from gateway.domain.storage_queue.pop_receipt import TakenMessage
+from gateway.domain.storage_queue import TakenMessage, Terms
 from gateway.extensions.cluster.options import ALONE
 from gateway.frontends.leases import Leases
 from gateway.offering import required

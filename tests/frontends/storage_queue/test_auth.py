@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import pytest
 from trio.testing import MockClock
 
-from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.storage_queue import StorageAccount
 from gateway.frontends.storage_queue.auth import EMULATOR_ACCOUNT, NEEDS, Accounts
 from gateway.wire.http.messages import Response
 from gateway.wire.storage_queue import operations as storage

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.domain.access import AccessPolicy, Right, TokenRule
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.storage_queue import StorageAccount
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import IssuerOptions
 from gateway.frontends.storage_queue.auth import Accounts

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import attrs
 
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.domain.storage_queue import StorageAccount
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.wire.http.messages import Headers, Request
 from gateway.wire.storage_queue import operations as storage

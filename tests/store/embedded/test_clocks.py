@@ -13,7 +13,7 @@ import pytest
 from gateway.domain.clocks.clock_note import Boot
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Defer, Message
-from gateway.domain.storage_queue.poison import Terms
+from gateway.domain.storage_queue import Terms
 from gateway.store.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.store.embedded.files import Disk, this_boot
 from gateway.store.local.visibility import LocalVisibility

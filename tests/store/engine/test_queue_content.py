@@ -18,7 +18,7 @@ from gateway.domain.message import (
     Message,
     ReceiveMode,
 )
-from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.domain.storage_queue import PopReceipt
 from gateway.store.engine.queue import Queue
 from gateway.store.engine.queue_content import SWEEP
 from gateway.store.engine.records import State

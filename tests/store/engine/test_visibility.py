@@ -6,7 +6,7 @@ import pytest
 from gateway.domain.clocks.times import Now
 from gateway.domain.errors import LockLost, MessageNotFound, MessageTooLarge
 from gateway.domain.message import DeadLetter, Defer, Message
-from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.domain.storage_queue import PopReceipt
 from gateway.store.engine.queue import Queue
 from gateway.store.engine.queue_content import SWEEP
 from gateway.store.engine.records import MOST_PEEKED, Row, State

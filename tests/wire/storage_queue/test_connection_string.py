@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT
+from gateway.domain.storage_queue import EMULATOR_ACCOUNT
 from gateway.wire.storage_queue.connection_string import (
     StorageConnection,
     decode_account_key,

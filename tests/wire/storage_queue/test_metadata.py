@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain import storage_queue
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.storage_queue import poison
 from gateway.wire.storage_queue.metadata import (
     UNLIMITED,
     Notes,
@@ -29,7 +29,7 @@ NOTES = (
 )
 properties = st.builds(
     QueueProperties,
-    max_size_in_megabytes=st.just(poison.UNLIMITED.max_size_in_megabytes),
+    max_size_in_megabytes=st.just(storage_queue.UNLIMITED.max_size_in_megabytes),
     lock_duration=st.integers(1, 604800).map(lambda seconds: timedelta(seconds=seconds)),
     max_delivery_count=st.integers(1, UNLIMITED),
     user_metadata=st.none()
@@ -54,7 +54,7 @@ def test_properties_survive_a_round_trip(properties: QueueProperties) -> None:
 def test_a_queue_of_somebody_else_s_locks_for_a_minute_and_gives_nothing_up() -> None:
     found = parse_metadata({})
 
-    assert found == poison.UNLIMITED
+    assert found == storage_queue.UNLIMITED
 
 
 def test_metadata_of_storage_clients_is_the_service_s_own() -> None:
