@@ -27,7 +27,7 @@ from gateway.config.values import count, expected, not_one_of, seconds, size
 from gateway.domain.access import AccessPolicy, TokenRule
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.option_fields import is_flat, is_number, is_size
+from gateway.domain.option_fields import is_flat, is_number, is_secret, is_size
 from gateway.domain.storage_queue import StorageAccount
 from gateway.extensions.tables import kind_of
 from gateway.frontends.amqp.options import AmqpOptions
@@ -41,8 +41,6 @@ T = TypeVar("T")
 Hook = Callable[[Any, Any], Any]
 Read = Callable[[Any], Any]
 
-# Texts that must not be in the file itself.
-SECRETS: Final = frozenset({"key", "password", "secret", "secrets", "connection_string"})
 # Fields that are set from elsewhere in the file.
 FILLED_LATER: Final = frozenset(
     {
@@ -207,17 +205,16 @@ class _TableReader:
         return hook
 
     def _unit_reader(self, field: "attrs.Attribute[Any]", kind: Any) -> Read | None:
-        """The reader of a field whose unit or name says more than its type."""
-        name = field.name
+        """The reader of a field whose metadata say more than its type."""
         if is_size(field):
             return lambda value: kind(size(value))
         if kind is float:
             return _number if is_number(field) else seconds
         if kind is timedelta:
             return lambda value: timedelta(seconds=seconds(value))
-        if kind is str and name in SECRETS:
+        if kind is str and is_secret(field):
             return lambda value: self._secrets.read(value).text
-        if kind == tuple[str, ...] and name in SECRETS:
+        if kind == tuple[str, ...] and is_secret(field):
             return lambda value: tuple(secret.text for secret in self.read(value, _SECRET_LIST))
         return None
 

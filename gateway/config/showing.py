@@ -7,23 +7,28 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
-from gateway.config.options import AccessEntry, AccountEntry, Config, IssuerEntry
-from gateway.config.reading import FILLED_LATER, OFF, SECRETS, without_none
+from gateway.config.options import (
+    AccessEntry,
+    AccountEntry,
+    Config,
+    EnvelopeKeyEntry,
+    IssuerEntry,
+)
+from gateway.config.reading import FILLED_LATER, OFF, without_none
 from gateway.config.secrets import Secret, shown_reference
-from gateway.domain.option_fields import is_flat, is_number, is_size
+from gateway.domain.option_fields import is_flat, is_number, is_secret, is_size
 
 # Lists whose entries are read by a class of their own: shown as they are in the file.
 _ENTRIES: Final[Mapping[str, type]] = {
     "issuers": IssuerEntry,
     "access": AccessEntry,
     "accounts": AccountEntry,
+    "envelope_keys": EnvelopeKeyEntry,
 }
-_AS_WRITTEN: Final = frozenset({*_ENTRIES, "envelope_keys"})
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _USER_INFO: Final = re.compile(r"(://[^/@\s:]*):[^/@\s]*@")
 _PARAMETER: Final = re.compile(
@@ -56,7 +61,7 @@ def _table_of(value: Any, written: Mapping[str, Any]) -> dict[str, Any]:
         inner = getattr(value, field.name)
         if is_flat(field):
             found |= _table_of(inner, written) if attrs.has(type(inner)) else {}
-        elif _is_secret(field) or field.name in _AS_WRITTEN:
+        elif is_secret(field) or field.name in _ENTRIES:
             if field.name in written:
                 found[field.name] = _as_written(field.name, written[field.name])
         elif (shown := _shown(inner, field, written.get(field.name))) is not None:
@@ -64,17 +69,11 @@ def _table_of(value: Any, written: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _is_secret(field: "attrs.Attribute[Any]") -> bool:
-    is_file = without_none(field.type) is Path  # the key of a certificate
-    return not is_file and (field.name in SECRETS or not field.repr)
-
-
 def _as_written(name: str, value: object) -> object:
     """A reference, or a list of tables with references in them."""
-    if name not in _AS_WRITTEN or not isinstance(value, list):
+    if name not in _ENTRIES or not isinstance(value, list):
         return shown_reference(value)
-    kind = _ENTRIES.get(name)
-    secrets = {"key"} if kind is None else {f.name for f in attrs.fields(kind) if _has_secret(f)}
+    secrets = {f.name for f in attrs.fields(_ENTRIES[name]) if _has_secret(f)}
     return [
         {
             key: shown_reference(inner) if key in secrets else _plain(inner)

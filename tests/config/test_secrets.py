@@ -2,11 +2,21 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
+from gateway.config.errors import ConfigError
+from gateway.config.kinds import KINDS, options_class
+from gateway.config.options import Config
+from gateway.config.reading import FILLED_LATER, structure
 from gateway.config.secrets import Secret, SecretSource, shown_reference
+from gateway.domain import option_fields
+from gateway.extensions.tables import kind_of
+from tests.harness.known import ENTRIES, inner_type
 from tests.harness.secret_files import write_secret
 
 SECRET = "hush, a secret"
@@ -167,3 +177,44 @@ def test_a_line_end_is_no_part_of_a_secret_wherever_it_comes_from(
 def test_a_variable_of_line_ends_is_empty(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="K: it is empty or missing"):
         source(tmp_path, K="\n").read({"env": "K"})
+
+
+@attrs.frozen(kw_only=True)
+class PlugInOptions:
+    token: str = attrs.field(repr=False, metadata=option_fields.SECRET)
+    old_tokens: tuple[str, ...] = attrs.field(default=(), repr=False, metadata=option_fields.SECRET)
+    key: str = ""  # of a route
+
+
+def test_an_option_is_a_secret_by_its_field_not_by_its_name(tmp_path: Path) -> None:
+    secrets = source(tmp_path, NEW=SECRET, OLD=SECRET[::-1])
+    table = {"token": {"env": "NEW"}, "old_tokens": [{"env": "OLD"}], "key": "orders"}
+
+    options = structure(table, PlugInOptions, secrets)
+
+    assert options == PlugInOptions(token=SECRET, old_tokens=(SECRET[::-1],), key="orders")
+    with pytest.raises(ConfigError, match="token: a secret must not be in this file"):
+        structure({"token": SECRET}, PlugInOptions, secrets)
+
+
+READ_BY_OTHERS = {path.rpartition(".")[2] for path in ENTRIES}
+
+
+def fields_of(kind: Any) -> Iterator["attrs.Attribute[Any]"]:
+    attrs.resolve_types(kind)
+    for field in attrs.fields(kind):
+        if (kind, field.name) not in FILLED_LATER:
+            yield field
+            inner = inner_type(kind_of(kind, field))
+            yield from (
+                fields_of(inner) if attrs.has(inner) and field.name not in READ_BY_OTHERS else ()
+            )
+
+
+@pytest.mark.parametrize(
+    "kind", [Config, *(options_class(f"{scheme}:x") for scheme in KINDS)], ids=str
+)
+def test_no_log_shows_an_option_that_is_a_secret(kind: type) -> None:
+    found = list(fields_of(kind))
+
+    assert [each.name for each in found if option_fields.is_secret(each) == each.repr] == []

@@ -34,7 +34,7 @@ def _options(kind: Any, path: str = "") -> Iterator[str]:
     for field in attrs.fields(kind):
         if (kind, field.name) in FILLED_LATER:
             continue
-        inner = _inner(kind_of(kind, field))
+        inner = inner_type(kind_of(kind, field))
         here = path if is_flat(field) else f"{path}.{field.name}".lstrip(".")
         if not is_flat(field):
             yield here
@@ -42,12 +42,12 @@ def _options(kind: Any, path: str = "") -> Iterator[str]:
             yield from _options(inner, here)
 
 
-def _inner(kind: Any) -> Any:
+def inner_type(kind: Any) -> Any:
     """The class of the values in a list, or in a table of tables; else the type itself."""
     kind = without_none(kind)
     if get_origin(kind) is tuple:
-        return _inner(get_args(kind)[0])
-    return _inner(get_args(kind)[1]) if get_origin(kind) is Mapping else kind
+        return inner_type(get_args(kind)[0])
+    return inner_type(get_args(kind)[1]) if get_origin(kind) is Mapping else kind
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from attrs import validators
 
 from gateway.brokers.entra.options import CredentialOptions, refuse_key
 from gateway.domain.errors import InvalidRequest
+from gateway.domain.option_fields import SECRET
 from gateway.net.tls import ClientTlsOptions
 from gateway.wire.servicebus.connection_string import ConnectionString, parse_connection_string
 
@@ -35,7 +36,7 @@ class LinkOptions:
 class AmqpNamespaceOptions(LinkOptions):
     """Options of `amqp(s)://[user@]host:port`."""
 
-    password: str = attrs.field(default="", repr=False)
+    password: str = attrs.field(default="", repr=False, metadata=SECRET)
     dialect: str = attrs.field(default="auto", validator=validators.in_(DIALECTS))
 
 
@@ -46,8 +47,8 @@ class ServiceBusOptions(LinkOptions):
     a whole.
     """
 
-    key: str = attrs.field(default="", repr=False)
-    connection_string: str = attrs.field(default="", repr=False)
+    key: str = attrs.field(default="", repr=False, metadata=SECRET)
+    connection_string: str = attrs.field(default="", repr=False, metadata=SECRET)
     credential: CredentialOptions | None = None  # instead of a key
     # The port of the Atom API. The default is the AMQP port if the connection string has one,
     # otherwise 443 (80 if plain).

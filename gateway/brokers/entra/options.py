@@ -12,6 +12,7 @@ from typing import Final
 import attrs
 
 from gateway.domain.errors import InvalidRequest
+from gateway.domain.option_fields import SECRET
 
 SERVICE_BUS_SCOPE: Final = "https://servicebus.azure.net/.default"
 STORAGE_SCOPE: Final = "https://storage.azure.com/.default"
@@ -50,9 +51,9 @@ class CredentialOptions:
     kind: CredentialKind
     tenant_id: str = attrs.field(default="")  # or a domain of the tenant
     client_id: str = ""  # of a managed identity: of the user-assigned one; empty: system-assigned
-    secret: str = attrs.field(default="", repr=False)
+    secret: str = attrs.field(default="", repr=False, metadata=SECRET)
     certificate: Path | None = None  # PEM or PKCS #12, with its RSA key
-    password: str = attrs.field(default="", repr=False)  # of the certificate's key
+    password: str = attrs.field(default="", repr=False, metadata=SECRET)  # of the certificate's key
     send_chain: bool = False  # for an app that trusts a subject and issuer, not one certificate
     token_file: Path | None = None  # None: AZURE_FEDERATED_TOKEN_FILE
     # Of the identity provider; empty: AZURE_AUTHORITY_HOST, else https://login.microsoftonline.com.

@@ -3,7 +3,7 @@
 import attrs
 from attrs import validators
 
-from gateway.domain.option_fields import BYTES
+from gateway.domain.option_fields import BYTES, SECRET
 from gateway.net.tls import ClientTlsOptions
 
 
@@ -11,7 +11,8 @@ from gateway.net.tls import ClientTlsOptions
 class RabbitmqOptions:
     """Options of a namespace in RabbitMQ. Times are seconds, sizes bytes."""
 
-    password: str = attrs.field(default="", repr=False)  # instead of a password in the URL
+    # Instead of a password in the URL.
+    password: str = attrs.field(default="", repr=False, metadata=SECRET)
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)  # for rabbitmqs, and for https
     # http(s)://host:port of the management plugin, to list queues and to see policies; "": none.
     management: str = ""

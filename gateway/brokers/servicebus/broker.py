@@ -42,7 +42,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode
-from gateway.domain.option_fields import BYTES
+from gateway.domain.option_fields import BYTES, SECRET
 from gateway.domain.topics.topology import TopicInfo
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
@@ -76,7 +76,7 @@ _PORTS: Final = {"servicebus+http": 80, "servicebus+https": 443}
 class ServiceBusRestOptions:
     """Options of a namespace over Service Bus REST. Times are seconds."""
 
-    key: str = attrs.field(default="", repr=False)
+    key: str = attrs.field(default="", repr=False, metadata=SECRET)
     credential: CredentialOptions | None = None  # instead of a key
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)  # for servicebus+https
     max_connections: int = attrs.field(

@@ -8,6 +8,7 @@ from attrs import validators
 from gateway.brokers.entra.options import CredentialOptions, refuse_key
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import InvalidRequest
+from gateway.domain.option_fields import SECRET
 from gateway.net.tls import ClientTlsOptions
 from gateway.wire.storage_queue.connection_string import (
     StorageConnection,
@@ -22,8 +23,8 @@ _KEY_EXPECTED: Final = 'key: is missing; write key = { env = "NAME" }'
 class StorageQueueNamespaceOptions:
     """Options of a namespace in a storage account. Times are seconds."""
 
-    key: str = attrs.field(default="", repr=False)
-    connection_string: str = attrs.field(default="", repr=False)
+    key: str = attrs.field(default="", repr=False, metadata=SECRET)
+    connection_string: str = attrs.field(default="", repr=False, metadata=SECRET)
     credential: CredentialOptions | None = None  # instead of a key
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
     max_connections: int = attrs.field(

@@ -17,7 +17,7 @@ from gateway.config.options import Config
 from gateway.config.places import absolute, problems_of_credential
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.option_fields import BYTES, FLAT
+from gateway.domain.option_fields import BYTES, FLAT, SECRET
 from gateway.extensions.claims.pack import MAX_MEMBERS, MAX_PACK
 from gateway.extensions.tables import Table
 from gateway.wire.azure_blob import check_container, parse_blob_account
@@ -88,8 +88,8 @@ class Claims:
 
     store: str  # folder:PATH or azure-blob:CONNECTION_STRING, without its key
     container: str = "pairgate-claims"  # of azure-blob
-    key: str = attrs.field(default="", repr=False)
-    connection_string: str = attrs.field(default="", repr=False)  # instead of both
+    key: str = attrs.field(default="", repr=False, metadata=SECRET)
+    connection_string: str = attrs.field(default="", repr=False, metadata=SECRET)  # instead of both
     credential: CredentialOptions | None = None  # of azure-blob, instead of the key
     options: ClaimOptions = attrs.field(factory=ClaimOptions, metadata=FLAT)
 

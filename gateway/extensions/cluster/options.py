@@ -9,6 +9,7 @@ from attrs import validators
 from gateway.config.endpoints import SERVE
 from gateway.config.options import Config
 from gateway.config.places import is_own_url
+from gateway.domain.option_fields import SECRET
 from gateway.extensions.tables import Table
 from gateway.net.listeners import CannotListen, split_address
 
@@ -57,7 +58,9 @@ class ClusterOptions:
     service: str | None = attrs.field(default=None, validator=_is_address)
     # The first is used, all are accepted.
     secrets: tuple[str, ...] = attrs.field(
-        repr=False, validator=[validators.min_len(1), validators.max_len(4), _are_long]
+        repr=False,
+        metadata=SECRET,
+        validator=[validators.min_len(1), validators.max_len(4), _are_long],
     )
     refresh: float = attrs.field(default=5.0, validator=validators.ge(0.1))  # of DNS
     connect_timeout: float = attrs.field(default=2.0, validator=validators.gt(0.0))
