@@ -42,7 +42,6 @@ _KEY_IN_URL: Final = re.compile(
     r"(?:\b(?:SharedAccessKey|AccountKey|SharedAccessSignature)|[?&]sig) *=",
     re.IGNORECASE,
 )
-_ACCOUNT_KEY: Final = re.compile(r"(^|;) *(AccountKey|SharedAccessSignature) *=", re.IGNORECASE)
 _ORIGIN: Final = re.compile(r"https?://[^/?#\s]+", re.IGNORECASE)
 
 

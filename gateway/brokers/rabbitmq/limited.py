@@ -91,11 +91,6 @@ class LimitedConnection:
         self._most = 1 if self._limit.is_believed else sys.maxsize
 
     @property
-    def is_limited(self) -> bool:
-        """As `UserLimit.is_believed`."""
-        return self._limit.is_believed
-
-    @property
     def channels(self) -> int:
         """The channels in use."""
         connection = self._connections.current

@@ -23,9 +23,7 @@ import attrs
 
 from gateway.wire.pairgate.sealed_tokens import SealedTokens
 
-# The parts of a token, as at the top of this file; a key of BLAKE2s has 32 bytes at most.
-_KEY: Final = 32  # bytes
-_TAG_BITS: Final = 32
+# The parts of a token, as at the top of this file.
 _PROCESS_BITS: Final = 8
 _RANDOM_BITS: Final = 50
 _MARK_BITS: Final = 40

@@ -49,9 +49,6 @@ from gateway.wire.pairgate.scale import (
 )
 
 _SCALE: Final = "/scale"
-_TRIGGERS: Final = "/triggers"
-_LARGEST: Final = 2**63 - 1  # bytes; the most of a signed 64-bit number
-_MOST_DIGITS: Final = 20  # one more than such a number has
 _READS: Final = frozenset({"GET", "HEAD"})
 
 

@@ -17,7 +17,6 @@ from gateway.wire.amqp.performatives import field, uint_in
 _HEAD: Final = 6  # bytes of the body before the first field
 _FIELDS: Final = 11  # of a flow (part 2, 2.7.4)
 _FIRST_FLAG: Final = 8  # the place of `drain`; those before are numbers
-_PROPERTIES: Final = 10  # the place of `properties`, the last one
 _NULL, _TRUE, _FALSE, _ZERO, _SMALL, _UINT = 0x40, 0x41, 0x42, 0x43, 0x52, 0x70
 
 
