@@ -49,6 +49,39 @@ class Peeks(Protocol):
         ...
 
 
+@capability(Broker, "this namespace has no streams")
+class Streams(Protocol):
+    """
+    A namespace that shows no messages of its queues, but has streams: reading one takes nothing
+    from it, and needs the right to receive (RabbitMQ).
+    """
+
+    async def create_stream(self, stream: EntityPath, *, keeps: timedelta, most: int) -> None:
+        """
+        Return when the stream is there. It drops messages that are older than `keeps`, and its
+        oldest when it has more than `most` bytes, both now and then.
+
+        Raises:
+            EntityExists: there is a queue of that name.
+            NotSupported: this namespace has no streams.
+            NotAuthorized: the right to make queues is missing.
+        """
+        ...
+
+    async def read_stream(
+        self, stream: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        """
+        Return what the stream has now, as `Peeks.peek`: also messages whose time to live has ended.
+
+        Raises:
+            EntityNotFound: there is no such stream.
+            NotAuthorized: the right to receive from it is missing.
+            NotSupported: the queue of that name is no stream, or can't be read here.
+        """
+        ...
+
+
 @capability(Receiver, "this namespace can't settle several messages at once")
 class SettlesMany(Protocol):
     """A receiver, of a queue or of a session, that settles several deliveries in one step."""

@@ -7,7 +7,6 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import Peeks
 from gateway.domain import backlog
 from gateway.domain.backlog import BacklogQueue
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
@@ -20,8 +19,8 @@ from gateway.domain.errors import (
     NotSupported,
 )
 from gateway.extensions.listing import parts
-from gateway.offering import offered
 from gateway.pairing.options import PairOptions
+from gateway.pairing.records.place import place_of
 from gateway.ports import Broker
 
 ASK_LIMIT: Final = 5.0  # seconds to wait for an answer about one queue
@@ -47,11 +46,11 @@ async def provision(
     further: Iterable[BacklogQueue] = (),
 ) -> list[EntityPath]:
     """
-    Create the backlog queues that are missing, the further ones, and the queue of the syphons'
-    heartbeats where one can be read; return those that were created.
+    Create the backlog queues that are missing, the further ones, and the queue of the records of
+    the pair's processes where one can be read; return those that were created.
 
-    Needs the Manage right. Existing queues aren't changed. The pair works without heartbeats, so
-    that a refusal of their queue alone isn't an error.
+    Needs the Manage right. Existing queues aren't changed. The pair works without records, so that
+    a refusal of their queue alone isn't an error.
 
     Raises:
         BrokerError: a queue could not be created; those created before it stay.
@@ -63,11 +62,10 @@ async def provision(
         except EntityExists:
             continue
         made.append(queue.path)
-    if offered(secondary, Peeks) is not None:
-        heartbeats = backlog.heartbeat_queue(label)
+    if (records := place_of(secondary, label)) is not None:
         with suppress(EntityExists, NotAuthorized, NotSupported):
-            await secondary.create_queue(heartbeats, QueueProperties())
-            made.append(heartbeats)
+            await records.create()
+            made.append(records.queue)
     return made
 
 

@@ -16,9 +16,10 @@ import trio
 
 from gateway.demo.ports import free_port
 from tests.e2e.commands import ADMIN, admin_of, get, with_fixed_port
+from tests.e2e.control import order, under_load
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rabbitmq_nodes import EXAMPLES, VHOST, ExampleNode, ExampleNodes
-from tests.e2e.rabbitmq_pair import SECRET, known_secret, provision
+from tests.e2e.rabbitmq_pair import ORDERS, SECRET, known_secret, provision
 from tests.e2e.rest import send
 from tests.harness.rabbitmq import MANAGEMENT, LastingNode, management_at
 
@@ -33,6 +34,7 @@ OFTEN: Final = "" if WATCHED >= 60 else '\n[pairing.syphon]\nrescan = "1s"\nstal
 FAILS: Final = re.compile(r"pairgate_namespace_ability\{.*\} 0(\.0)?")
 # The time and the level of a line of the broker's log.
 ERROR: Final = re.compile(r"(\S+ \S+) \[error\]")
+FOLLOWED: Final = 3.0  # seconds: a syphon reads every two
 TROUBLE: Final = ("error", "critical", "warning")
 
 
@@ -141,3 +143,58 @@ async def test_the_documented_pair_on_rabbitmq_is_healthy(
     assert not [line for each in logs for line in each.errors]
     troubles = [line for each in watched for line in each.log if line["level"] in TROUBLE]
     assert {line["event"] for line in troubles} <= {"doubtful"}, troubles
+
+
+@pytest.mark.timeout(300)
+async def test_all_processes_follow_one_order_and_tell_of_each_other(
+    rabbits: ExampleNodes, gateways: Gateways
+) -> None:
+    nodes = {"north": rabbits.north, "south": rabbits.south}
+    for node in nodes.values():
+        await node.prepare(DEFINITIONS)
+    config = documented({name: node.node.port for name, node in nodes.items()}, "", "")
+    await provision(gateways, config)
+    logs = [BrokerLog(node) for node in nodes.values()]
+    serving = config.replace("enable_syphon = true", "enable_syphon = false")
+    endpoints = '[[endpoints]]\nprotocol = "service-bus-http"\nbind = "127.0.0.1:0"\n'
+    gateway = await gateways.start(serving + endpoints + ADMIN, name="gateway")
+    sidecar = await gateways.start(
+        serving.replace("//gateway@", "//producer@") + endpoints + ADMIN, name="sidecar"
+    )
+    syphon = await gateways.start(config + admin_of("syphon"), name="syphon", command=("syphon",))
+    for process in (gateway, sidecar, syphon):
+        await with_fixed_port(process)
+
+    async with rabbits.north.client() as north:
+
+        async def on_primary() -> int:
+            return (await north.inspect(ORDERS)).active or 0
+
+        async with under_load(gateway) as load:
+            await load.more("primary")
+            over = await order(gateway, "failover", targets=["*"], reason="maintenance")
+            await trio.sleep(FOLLOWED)
+            before = await on_primary()
+            await load.more("backlog", 30)
+            await syphon.kill()
+            await syphon.start()
+            await load.more("backlog", 30)
+        told = [(await look(each))[0] for each in (gateway, sidecar, syphon)]
+        await gateway.kill()
+        await gateway.start()
+        await trio.sleep(FOLLOWED)
+        during = await on_primary()
+        await order(gateway, "failback", targets=["*"])
+        with trio.fail_after(60):
+            while await on_primary() < len(load.accepted):  # noqa: ASYNC110 no event reports it
+                await trio.sleep(0.2)
+
+    assert (over["after"]["not_reached"], before) == ([], during)
+    states = [(status["progress"], status["pair"]["backlog"]) for status in told]
+    assert {progress["state"] for progress, _ in states} == {"held-back"}, states
+    assert len({json.dumps(status["problems"]) for status in told}) == 1
+    for status in told:  # the killed one counts as alive for a while
+        syphons = status["pair"]["backlog"]["syphons"]
+        assert syphons["alive"][0]["process"] == "syphon"
+        assert syphons["consumers"] == 0
+    assert not [line for each in logs for line in each.errors]

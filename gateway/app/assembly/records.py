@@ -12,7 +12,6 @@ import attrs
 from gateway.app.assembly.roles import Role
 from gateway.app.runtime import Runtime
 from gateway.app.status.own_problems import ProblemWatch, problems_here
-from gateway.capabilities import Peeks
 from gateway.config.endpoints import SERVE, SYPHON
 from gateway.config.options import Pairing
 from gateway.domain.envelope import Envelope
@@ -25,10 +24,10 @@ from gateway.domain.health.process_records import (
 from gateway.domain.message import AcceptedBy
 from gateway.domain.operators.control import EVERYTHING
 from gateway.domain.status.process import Status, Workers
-from gateway.offering import offered
 from gateway.pairing.control import Control
 from gateway.pairing.records.following import OrderFollower
 from gateway.pairing.records.order_book import OrderBook
+from gateway.pairing.records.place import place_of
 from gateway.pairing.records.reader import RecordReader
 from gateway.pairing.records.writer import FIGURES, USUAL, RecordWriter
 from gateway.pairing.syphon.syphon import Syphon
@@ -62,7 +61,7 @@ def make_records(
     The records of a process; None: the configuration disables them, the process is a worker, for
     which its parent speaks, or the secondary can't show its messages.
     """
-    is_read = offered(secondary, Peeks) is not None
+    is_read = place_of(secondary, envelope.pair) is not None
     if pairing.syphon.heartbeat_interval is None or role is Role.WORKER or not is_read:
         return None
     return RecordParts(

@@ -100,8 +100,8 @@ class StatusBoard:
         pair_status = None
         async with trio.open_nursery() as nursery:  # the limits of both aren't added up
             nursery.start_soon(self._probe_idle)
-            if self._records is not None:
-                nursery.start_soon(self._records.reader.look_again, RECORDS_SECONDS)
+            if self._records is not None:  # first: what others tell puts an old depth in doubt
+                await self._records.reader.look_again(RECORDS_SECONDS)
             if pair is not None and pairing is not None:
                 pair_status = await self._pair(pair, pairing)
             elif self.syphon is not None and pairing is not None:

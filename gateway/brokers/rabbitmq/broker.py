@@ -43,6 +43,7 @@ from gateway.brokers.rabbitmq.settings import (
     read_settings,
     settings_of,
 )
+from gateway.brokers.rabbitmq.streams import StreamReader, arguments_for_stream
 from gateway.brokers.rabbitmq.unsettled import UnsettledDeliveries
 from gateway.brokers.task_scope import TaskScope
 from gateway.capabilities import Batches
@@ -63,7 +64,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.identity import Identity, known_to_all, rabbitmq_identity
-from gateway.domain.message import Message, ReceiveMode
+from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.net.hosts import Hosts, places_of
 from gateway.net.rabbitmq.connection import BrokerLogin, RabbitmqConnection, connect
 from gateway.net.reconnecting import ANY_TIME, Failures, Reconnecting
@@ -161,8 +162,8 @@ def open_namespace(
 @attrs.define(eq=False, kw_only=True)
 class RabbitmqBroker:
     """
-    `ports.Broker`, with `Describes`, `FailsFast`, `SendsMany`, `Identifies`, `Updates` and
-    `Verifies`. Connects on first use.
+    `ports.Broker`, with `Describes`, `FailsFast`, `SendsMany`, `Identifies`, `Streams`, `Updates`
+    and `Verifies`. Connects on first use.
     """
 
     _places: Sequence[ServerAddress]
@@ -180,6 +181,7 @@ class RabbitmqBroker:
     _publishing: Publishing = attrs.field(init=False)
     _turns: Turns = attrs.field(factory=Turns, init=False)  # to publish to an entity
     _own: OwnReceivers = attrs.field(factory=OwnReceivers, init=False)
+    _streams: StreamReader = attrs.field(init=False)
     _connections: list[Reconnecting[RabbitmqConnection]] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -198,6 +200,7 @@ class RabbitmqBroker:
             limit,
         )
         self._publishing = Publishing(sender=self._sender, channels=self._channels)
+        self._streams = StreamReader(self._channels)
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -416,6 +419,27 @@ class RabbitmqBroker:
             )
         self.meter.request(Operation.MANAGE)
         return self._described(await self.inspect(EntityPath(main)), arguments, version)
+
+    async def create_stream(self, stream: EntityPath, *, keeps: timedelta, most: int) -> None:
+        """As `Streams.create_stream`. Needs the right configure on it."""
+        if await self._is_there(stream):
+            raise EntityExists(f"{stream}: a queue of this name exists already")
+        arguments = dict(arguments_for_stream(keeps, most))
+        method = DeclareQueue(queue=name_to_make(stream), durable=True, arguments=arguments)
+        try:
+            await self._channels.change(method)
+        except InvalidRequest as error:  # the type of queue is unknown, or disabled
+            raise NotSupported(f"{stream}: the broker has no streams: {error}") from error
+        self.meter.request(Operation.MANAGE)
+
+    async def read_stream(
+        self, stream: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        """As `Streams.read_stream`. Of a cluster, the node needs a replica of the stream."""
+        name = await self._channels.name_of(stream)
+        found = await self._streams.read(name, from_sequence, limit)
+        self.meter.request(Operation.PEEK)
+        return found
 
     async def update_queue(
         self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None

@@ -10,7 +10,7 @@ from gateway.domain.backoff import jittered
 from gateway.domain.health.process_records import PairRecords
 from gateway.pairing.control import Control
 from gateway.pairing.records.order_book import OrderBook
-from gateway.pairing.records.reader import LOOK_LIMIT, RecordReader
+from gateway.pairing.records.reader import LOOK_LIMIT, REFUSED, RecordReader
 
 # Seconds between two readings of a process that moves messages: with the jitter at most two.
 SYPHON_READS: Final = 1.8
@@ -20,7 +20,6 @@ SYPHONS_A_SECOND: Final = 5.0
 # that moves nothing: all together read once in two seconds.
 GATEWAY_READS: Final = 2.0
 LEAST: Final = 60.0
-REFUSED: Final = 3600.0  # seconds until a refused reading is tried again
 JITTER: Final = 0.1
 
 

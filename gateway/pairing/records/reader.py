@@ -1,11 +1,12 @@
 """
-Reads the records of a pair's processes from the secondary, by peeking.
+Reads the records of a pair's processes from the secondary, without taking them away.
 
-A secondary that can't show its messages gets no records; RabbitMQ tells instead whether other
-processes receive from the backlog.
+A secondary that can't show its messages gets no records. RabbitMQ tells of processes without one
+whether they receive from the backlog.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from math import inf
 from typing import Final
@@ -13,7 +14,6 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import Peeks
 from gateway.changes import Changes
 from gateway.domain import backlog
 from gateway.domain.clocks.clock_note import LARGE
@@ -24,7 +24,7 @@ from gateway.domain.health.process_records import MOST_RECORDS, PairRecords, Pro
 from gateway.domain.health.record_coding import WrongSeal, record_in
 from gateway.domain.message import Delivery
 from gateway.domain.operators.given_orders import GivenOrder
-from gateway.offering import offered
+from gateway.pairing.records.place import RecordPlace, place_of
 from gateway.ports import Broker, Observer, WallClock
 
 LOOK_LIMIT: Final = 1.0  # seconds
@@ -32,6 +32,9 @@ PAGE: Final = 100
 MOST_PAGES: Final = 50  # of one look; the next one goes on
 # Seconds after which a queue without new records is asked whether it was created again.
 RECHECK: Final = 20.0
+# Seconds until a stream is read again that this process may not read, or that is missing.
+REFUSED: Final = 3600.0
+MISSING: Final = 600.0
 
 Keys = Callable[[], Sequence[EnvelopeKey]]
 """The keys of the envelope at present; a reload changes them."""
@@ -80,6 +83,8 @@ class RecordReader:
     _since: datetime | None = attrs.field(default=None, init=False)
     _refused: int = attrs.field(default=0, init=False)
     _looked: float = attrs.field(default=-inf, init=False)  # by Trio's clock
+    _not_before: float = attrs.field(default=-inf, init=False)  # by Trio's clock
+    _has_all: bool = attrs.field(default=False, init=False)  # that were there at the first look
 
     async def look(self) -> PairRecords:
         """
@@ -111,58 +116,82 @@ class RecordReader:
             await self.look()
 
     async def _look(self) -> int:
-        """Read what is new; return the number of consumers where nothing can be read."""
+        """Read what is new; return the number of consumers where no syphon tells of itself."""
         await trio.lowlevel.checkpoint()
-        peeks = offered(self.secondary, Peeks)
-        if peeks is None:
+        place = place_of(self.secondary, self.label)
+        if place is None:
             self.may_read = False
             return await self._count_consumers()
-        if not await self._read(peeks) and await self._was_created_again(peeks):
-            self._next = 0
-            await self._read(peeks)
-        self.may_read = True
+        if not place.is_stream:
+            await self._read_news(place)
+            return 0
+        if trio.current_time() >= self._not_before:
+            await self._read_stream(place)
+        if not self.may_read:
+            return await self._count_consumers()
+        if any(each.syphon for each in self._alive()):
+            return 0
+        with suppress(BrokerError):  # the records tell enough
+            return await self._count_consumers()
         return 0
 
-    async def _read(self, peeks: Peeks) -> int:
+    async def _read_stream(self, place: RecordPlace) -> None:
+        """Note that nothing can be read, or read what is new. Raises other errors."""
+        try:
+            await self._read_news(place)
+        except (EntityNotFound, NotAuthorized, NotSupported) as error:
+            self.may_read, self.exists = False, isinstance(error, NotAuthorized)
+            pause = MISSING if isinstance(error, EntityNotFound) else REFUSED
+            self._not_before = trio.current_time() + pause
+
+    async def _read_news(self, place: RecordPlace) -> None:
+        if not await self._read(place) and await self._was_created_again(place):
+            self._next, self._has_all = 0, False
+            await self._read(place)
+        self.may_read = self.exists = True
+
+    async def _read(self, place: RecordPlace) -> int:
         """Read the records from `_next` on; return how many messages there were."""
         count = 0
         for _ in range(MOST_PAGES):
-            peeked = await self._peek(peeks, self._next, PAGE)
+            peeked = await self._page(place, self._next, PAGE)
             if not peeked:
+                self._has_all = True
                 break
             if not self._next:
                 self._first = _place_of(peeked[0])
-            self._note(peeked)
+            self._note(peeked, is_old=place.is_stream and not self._has_all)
             count += len(peeked)
             self._next = max(each.sequence_number for each in peeked) + 1
         return count
 
-    async def _was_created_again(self, peeks: Peeks) -> bool:
+    async def _was_created_again(self, place: RecordPlace) -> bool:
         """True if the queue's numbers have started again; it is asked now and then."""
         now = trio.current_time()
         if not self._next or now < self._checked + RECHECK:
             return False
         self._checked = now
-        peeked = await self._peek(peeks, 0, 1)
+        peeked = await self._page(place, 0, 1)
         if not peeked:
             return False
         first, self._first = self._first, _place_of(peeked[0])
         return self._first[0] < first[0] or (self._first[0] == first[0] and self._first != first)
 
-    async def _peek(self, peeks: Peeks, first: int, limit: int) -> Sequence[Delivery]:
+    async def _page(self, place: RecordPlace, first: int, limit: int) -> Sequence[Delivery]:
         self.pages += 1
-        return await peeks.peek(
-            backlog.heartbeat_queue(self.label), from_sequence=first, limit=limit
-        )
+        return await place.read(first, limit)
 
-    def _note(self, peeked: Sequence[Delivery]) -> None:
+    def _note(self, peeked: Sequence[Delivery], *, is_old: bool) -> None:
+        """`is_old`: they were left before this process looked, and may have expired."""
         for record in filter(None, map(self._open, peeked)):
             before = self._seen.get(record.process)
             if before is not None and not _follows(record, before.record):
                 continue
             age = max(self.clock() - record.at, timedelta())
-            if before is not None and age > record.kept_for:
-                age = timedelta()
+            if age > record.kept_for:
+                if is_old:
+                    continue
+                age = timedelta() if before is not None else age
             now = trio.current_time() - age.total_seconds()
             self._seen.pop(record.process, None)
             self._seen[record.process] = _LastSeen(
@@ -188,7 +217,7 @@ class RecordReader:
             return None
 
     async def _count_consumers(self) -> int:
-        """RabbitMQ shows no message, but counts the consumers of a queue."""
+        """RabbitMQ counts the consumers of a queue, also those that leave no records."""
         info = await self.secondary.inspect(backlog.queue_name(self.label, 0))
         if info.active is None and not info.other_consumers:
             raise NotSupported("the secondary neither shows messages nor counts receivers")
@@ -200,19 +229,24 @@ class RecordReader:
         """Known only if this process has seen a syphon before: others may lack the rights."""
         return "" if self._last else "no syphon has left a heartbeat on the secondary yet"
 
+    def _alive(self) -> list[ProcessRecord]:
+        """The records of the processes that are alive, the newest first."""
+        now = trio.current_time()
+        here = [e.record for e in self._seen.values() if now <= e.until and not e.record.ended]
+        return sorted(here, key=lambda each: each.at, reverse=True)
+
     def _told(self, consumers: int, unknown: str) -> PairRecords:
         now = trio.current_time()
         if not unknown:
             self._since = self._since or self.clock()
         seen = sorted(self._seen.values(), key=lambda each: each.record.at, reverse=True)
-        here = [each for each in seen if not each.record.ended]
         orders: list[GivenOrder] = []
         for each in seen:
             orders += each.record.orders if now <= each.orders_until else ()
         return PairRecords(
             at=None if unknown else self.clock(),
-            alive=tuple(each.record for each in here if now <= each.until),
-            stale=tuple(each.record for each in here if now > each.until),
+            alive=tuple(self._alive()),
+            stale=tuple(each.record for each in seen if now > each.until and not each.record.ended),
             ended=tuple(each.record for each in seen if each.record.ended),
             orders=tuple(orders),
             consumers=consumers,

@@ -11,18 +11,15 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import Peeks
 from gateway.changes import Changes
-from gateway.domain import backlog
 from gateway.domain.backoff import jittered
 from gateway.domain.billing import UPKEEP
-from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound, NotSupported
 from gateway.domain.events.gateway import HeartbeatsNotLeft
 from gateway.domain.health.process_records import ProcessRecord
 from gateway.domain.health.record_coding import body_of
 from gateway.domain.message import Message
-from gateway.offering import offered
+from gateway.pairing.records.place import RecordPlace, place_of
 from gateway.pairing.records.reader import Keys
 from gateway.ports import Broker, NewId, Observer
 
@@ -71,7 +68,8 @@ class RecordWriter:
         if not seen:
             with trio.move_on_after(self.first_after):
                 seen = await self.urgent.wait(seen)
-        if not await self._can_be_read():
+        place = place_of(self.secondary, self.label)
+        if place is None or not await self._can_be_read(place):
             return
         UPKEEP.set(True)  # of this task
         try:
@@ -112,15 +110,14 @@ class RecordWriter:
             left.problems,
         )
 
-    async def _can_be_read(self) -> bool:
+    async def _can_be_read(self, place: RecordPlace) -> bool:
         """False if the secondary can show no messages, so that nobody would see a record."""
         await trio.lowlevel.checkpoint()
-        peeks = offered(self.secondary, Peeks)
-        if peeks is None:
-            return False
+        if place.is_stream:  # this process may have no right to read it
+            return True
         with trio.move_on_after(ANSWER_LIMIT):
             try:
-                await peeks.peek(backlog.heartbeat_queue(self.label))
+                await place.read(0, 1)
             except NotSupported:
                 return False
             except BrokerError:
@@ -143,13 +140,15 @@ class RecordWriter:
             self._left, self._left_at = record, trio.current_time()
 
     async def _is_sent(self, message: Message) -> bool:
-        queue = backlog.heartbeat_queue(self.label)
+        place = place_of(self.secondary, self.label)
+        assert place is not None, "`run` has looked"
+        queue = place.queue
         try:
             try:
                 await self.secondary.send(queue, [message])
             except EntityNotFound:
                 with suppress(EntityExists):
-                    await self.secondary.create_queue(queue, QueueProperties())
+                    await place.create()
                 await self.secondary.send(queue, [message])
         except BrokerError as error:
             if error.counts_as_outage:

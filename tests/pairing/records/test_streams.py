@@ -1,0 +1,198 @@
+"""Records in a stream, as on RabbitMQ: it keeps what has expired, and each refusal is logged."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound, NotAuthorized
+from gateway.domain.health.process_records import GatewayRecord, ProcessRecord, SyphonRecord
+from gateway.domain.health.record_coding import body_of
+from gateway.domain.message import Delivery, Message
+from gateway.domain.operators.control import Action
+from gateway.domain.operators.given_orders import GivenOrder
+from gateway.pairing.provision import provision
+from gateway.pairing.records.reader import MISSING, PAGE, REFUSED, RecordReader
+from tests.harness.clocks import VirtualClock
+from tests.pairing.harness import LABEL, virtual_time
+from tests.pairing.records.processes import KEYS
+
+pytestmark = virtual_time
+
+MINUTE = 60
+
+
+@attrs.define(eq=False)
+class Streaming:
+    """A namespace with one stream, which drops nothing."""
+
+    error: BrokerError | None = None
+    consumers: int = 0
+    reads: int = 0
+    messages: list[Message] = attrs.field(factory=list)
+    made: list[EntityPath] = attrs.field(factory=list)
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.messages += messages
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        await trio.lowlevel.checkpoint()
+        return EntityInfo(
+            path=entity, properties=QueueProperties(), active=0, other_consumers=self.consumers
+        )
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def create_stream(self, stream: EntityPath, *, keeps: timedelta, most: int) -> None:
+        await trio.lowlevel.checkpoint()
+        if stream in self.made:
+            raise EntityExists("there")
+        self.made.append(stream)
+
+    async def read_stream(
+        self, stream: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        self.reads += 1
+        await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        first = max(0, from_sequence - 1)
+        found = self.messages[first : first + limit]
+        return [
+            Delivery(message=each, sequence_number=first + 1 + index)
+            for index, each in enumerate(found)
+        ]
+
+    async def leave(self, record: ProcessRecord) -> None:
+        await self.send(
+            EntityPath("records"), [Message(message_id="m", body=body_of(record, LABEL, KEYS))]
+        )
+
+
+@pytest.fixture
+def secondary() -> Streaming:
+    return Streaming()
+
+
+def reader(secondary: Streaming) -> RecordReader:
+    return RecordReader(
+        secondary=secondary,  # type: ignore[arg-type]
+        label=LABEL,
+        clock=VirtualClock(),
+        keys=lambda: KEYS,
+    )
+
+
+def syphon(revision: int, **fields: object) -> ProcessRecord:
+    return record(revision, syphon=SyphonRecord(), kind="syphon", interval=30.0, **fields)
+
+
+def record(revision: int, **fields: object) -> ProcessRecord:
+    now = VirtualClock()()
+    told = {
+        "process": "p",
+        "host": "here",
+        "kind": "serve",
+        "pid": 1,
+        "version": "1",
+        "started": now,
+        "at": now,
+        "interval": 600.0,
+        "revision": revision,
+    }
+    return ProcessRecord(**{**told, **fields})  # type: ignore[arg-type]
+
+
+def pin() -> GivenOrder:
+    return GivenOrder(
+        revision=1,
+        process="p",
+        action=Action.FAILOVER,
+        targets=("*",),
+        operator="ann",
+        at=VirtualClock()(),
+    )
+
+
+async def test_records_that_have_expired_tell_nothing_although_the_stream_has_them(
+    secondary: Streaming,
+) -> None:
+    await secondary.leave(syphon(1, process="dead"))
+    await secondary.leave(record(1, orders=(pin(),)))
+    await trio.sleep(20)
+    await secondary.leave(syphon(2, process="dead"))
+    await trio.sleep(31 * MINUTE)
+    await secondary.leave(record(1, process="new", gateway=GatewayRecord()))
+
+    known = await reader(secondary).look()
+
+    assert [each.process for each in known.alive] == ["new"]
+    assert (known.stale, known.orders, known.unknown) == ((), (), "")
+
+
+async def test_a_record_that_comes_later_counts_whatever_its_date_says(
+    secondary: Streaming,
+) -> None:
+    looking = reader(secondary)
+    await secondary.leave(syphon(1))
+    await looking.look()
+    await secondary.leave(syphon(2, at=VirtualClock()() - timedelta(hours=3)))
+
+    assert len((await looking.look()).alive) == 1
+
+
+async def test_a_long_stream_is_read_to_its_end(secondary: Streaming) -> None:
+    for number in range(3 * PAGE):
+        await secondary.leave(record(1, process=f"p{number}", gateway=GatewayRecord()))
+    looking = reader(secondary)
+
+    assert len((await looking.look()).alive) == 3 * PAGE
+    await secondary.leave(syphon(1, process="syphon"))
+    assert len((await looking.look()).alive) == 3 * PAGE + 1
+    assert looking.pages == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "pause"), [(NotAuthorized("read"), REFUSED), (EntityNotFound("none"), MISSING)]
+)
+async def test_a_refused_read_is_repeated_seldom_and_consumers_are_told_meanwhile(
+    secondary: Streaming, error: BrokerError, pause: float
+) -> None:
+    looking = reader(secondary)
+    secondary.error, secondary.consumers = error, 1
+    for _ in range(10):
+        known = await looking.look()
+    before = secondary.reads
+    secondary.error = None
+    await secondary.leave(syphon(1))
+    await trio.sleep(pause - 1)
+    still = await looking.look()
+    await trio.sleep(1)
+    await secondary.leave(syphon(2))
+    after = await looking.look()
+
+    assert before == 1
+    assert (known.consumers, still.alive, looking.may_read) == (1, (), True)
+    assert (len(after.alive), after.consumers) == (1, 0)
+
+
+async def test_syphons_of_earlier_versions_are_known_by_their_consumers(
+    secondary: Streaming,
+) -> None:
+    secondary.consumers = 2
+    await secondary.leave(record(1, gateway=GatewayRecord()))
+    known = await reader(secondary).look()
+
+    assert (known.consumers, known.syphons_seen.consumers, len(known.alive)) == (2, 2, 1)
+
+
+async def test_provisioning_makes_the_stream_once(secondary: Streaming) -> None:
+    made = [await provision(secondary, LABEL, 1) for _ in range(2)]  # type: ignore[arg-type]
+
+    assert secondary.made == [each for each in made[0] if "syphons" in each.name]
+    assert secondary.made[0] not in made[1]
