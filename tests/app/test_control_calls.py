@@ -46,8 +46,8 @@ from gateway.domain.operators.process import (
 from gateway.domain.status.process import Status
 from gateway.extensions.drill import order as drilling
 from gateway.extensions.drill.order import Drill, DrillAnswer, DrillFault, DrillOrder, DrillState
-from gateway.extensions.outage_report.calls import OUTAGES
 from gateway.extensions.outage_report.outage import (
+    OUTAGES,
     DepthPoint,
     EntityOutage,
     OutageReport,

@@ -7,8 +7,8 @@ from gateway.extensions.extension import Extension
 EXTENSION: Final = Extension(
     package=__name__,
     pairing=["options:ORDERED"],
-    checks=["checks:problems"],
-    warnings=["checks:warnings"],
+    checks=["options:problems"],
+    warnings=["options:warnings"],
     backlog_queues=["queues:queues_of"],
     sections=["status:ORDER"],
     pairs=["addition:add"],

@@ -1,10 +1,14 @@
-"""The options of ordered entities in `[pairing]`."""
+"""The options of ordered entities in `[pairing]`, and what is wrong with them."""
 
 import enum
+from collections.abc import Iterator
 from typing import Final
 
 import attrs
 
+from gateway.config.endpoints import STORAGE_QUEUE
+from gateway.config.options import Config, Pairing
+from gateway.config.places import hosts_of, location_of
 from gateway.extensions.tables import Table
 
 
@@ -42,3 +46,74 @@ class OrderOptions:
 ORDERED: Final = Table[OrderOptions](
     name="order", kind=OrderOptions, missing=OrderOptions(), keys=True
 )
+
+
+# The kinds of namespaces whose queues may require sessions, and show their messages.
+_HAVE_SESSIONS: Final = frozenset({"embedded", "memory", "servicebus"})
+
+
+def problems(config: Config) -> Iterator[str]:
+    """Yield a line for each error; each begins with the path of a key."""
+    pairing = config.pairing
+    if pairing is None:
+        return
+    order = pairing.options.of(ORDERED)
+    if order.ordered:
+        yield from _ordered(config, pairing, order)
+    yield from _leases(config, order)
+
+
+def warnings(config: Config) -> Iterator[str]:
+    """Yield a line if no other gateway can take a lease."""
+    if config.pairing is None or not config.pairing.options.of(ORDERED).has_leases:
+        return
+    secondary = config.namespaces[config.pairing.secondary]
+    if not hosts_of(location_of(secondary)):
+        yield (
+            f"pairing.order_lease: the leases are on the secondary {secondary.name}, a store that"
+            " this gateway alone has open: no other gateway can take one"
+        )
+
+
+def _ordered(config: Config, pairing: Pairing, order: OrderOptions) -> Iterator[str]:
+    """Both namespaces, and the processes of the gateway, must be able to keep an order."""
+    for index, pattern in enumerate(order.ordered):
+        if not pattern.strip():
+            yield f"pairing.ordered[{index}]: an entity or a pattern expected"
+    for role, name, able in (
+        ("primary", pairing.primary, None),
+        ("secondary", pairing.secondary, _HAVE_SESSIONS),
+    ):
+        namespace = config.namespaces.get(name)
+        scheme = "" if namespace is None else namespace.url.partition(":")[0].lower()
+        if scheme == STORAGE_QUEUE:
+            yield (
+                f"pairing.ordered: the {role} {name} is a Storage Queue, which doesn't keep the"
+                " order of its messages"
+            )
+        elif scheme and able is not None and scheme not in able:
+            yield (
+                f"pairing.ordered: the {role} {name} has no sessions, by which syphons keep the"
+                f" order; {', '.join(sorted(able))} have them"
+            )
+    if config.serving_processes > 1:
+        yield (
+            "pairing.ordered: workers = 1 expected, because the order holds among the sends of one"
+            " process"
+        )
+
+
+def _leases(config: Config, order: OrderOptions) -> Iterator[str]:
+    has_lease = order.order_lease is not OrderLeaseMode.OFF
+    if has_lease and not order.ordered:
+        yield "pairing.order_lease: needs ordered, a list of the entities that keep their order"
+    if order.on_lease_lost is OnLeaseLost.SEND and not has_lease:
+        yield (
+            'pairing.on_lease_lost: needs order_lease = "wait" or "forward", as there is no lease'
+            " without it"
+        )
+    if order.order_lease is OrderLeaseMode.FORWARD and not config.knows_peers:
+        yield (
+            'pairing.order_lease: "forward" needs [cluster], over which gateways forward sends to'
+            " each other"
+        )

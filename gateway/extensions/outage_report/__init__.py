@@ -6,9 +6,9 @@ from gateway.extensions.extension import Extension
 
 EXTENSION: Final = Extension(
     package=__name__,
-    calls=["calls:OUTAGES"],
+    calls=["outage:OUTAGES"],
     features=["feature:make"],
-    services=["assembly:SERVICE"],
+    services=["feature:SERVICE"],
     commands={
         "outage-report": (
             "command:outage_report",

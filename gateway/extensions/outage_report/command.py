@@ -5,9 +5,8 @@ import click
 from gateway.app.operations.admin_choice import AdminChoice
 from gateway.commands.admin import add_gateway, give
 from gateway.commands.terminal import Invocation, command
-from gateway.extensions.outage_report.calls import OUTAGES
 from gateway.extensions.outage_report.markdown import report_of
-from gateway.extensions.outage_report.outage import OutageReport
+from gateway.extensions.outage_report.outage import OUTAGES, OutageReport
 from gateway.wire.pairgate.control_call import NoKeys
 
 

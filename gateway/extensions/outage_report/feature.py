@@ -1,16 +1,22 @@
-"""The report in a gateway's process."""
+"""The report in a gateway: its book, its control call, and the service that ends outages."""
+
+from collections.abc import Iterable
+from typing import Final
 
 import attrs
 
 from gateway.app.assembly.parts import Feature, Parts, ProcessPlan
-from gateway.app.assembly.roles import Role
+from gateway.app.assembly.roles import LEADING, Role
+from gateway.app.assembly.services import ServiceRow
 from gateway.app.operations.control_calls import Executors
 from gateway.domain.operators.control import Operator
+from gateway.extensions.outage_report import EXTENSION
 from gateway.extensions.outage_report.book import OutageBook
-from gateway.extensions.outage_report.calls import OUTAGES
 from gateway.extensions.outage_report.markdown import report_of
-from gateway.extensions.outage_report.outage import OutageReport
+from gateway.extensions.outage_report.outage import OUTAGES, OutageReport
+from gateway.extensions.outage_report.watch import ANSWER_LIMIT, OutageWatch
 from gateway.frontends.admin.control import Executor, at_once
+from gateway.ports import Service
 from gateway.wire.pairgate.control_call import NoKeys
 
 
@@ -38,3 +44,26 @@ class Reporting(Feature):
             return OutageReport(outages=outages, markdown=report_of(outages))
 
         return [Executor(OUTAGES, at_once(report))]
+
+
+async def _watch(parts: Parts) -> Iterable[Service]:
+    feature, pair, spool = parts.features.get(EXTENSION.name), parts.pair, parts.spool
+    if not isinstance(feature, Reporting):
+        return []
+    assert pair is not None, "a report is made of a pair"
+    feature.book.read_from(pair.broker.sends, lambda: pair.depth.history)
+
+    async def is_spool_empty() -> bool:
+        return spool is None or (await spool.read(ANSWER_LIMIT)).pending == 0
+
+    return [
+        OutageWatch(
+            book=feature.book,
+            depth=pair.depth,
+            report=parts.plan.runtime.observer.report,
+            is_spool_empty=is_spool_empty,
+        )
+    ]
+
+
+SERVICE: Final = ServiceRow("outages", LEADING, _watch)

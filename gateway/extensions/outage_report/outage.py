@@ -1,9 +1,15 @@
-"""An outage of the primary, as the gateway that reports it has seen it."""
+"""
+An outage of the primary, as the gateway that reports it has seen it; and the control call that
+shows the last ones.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 import attrs
+
+from gateway.wire.pairgate.control_call import ControlCall, NoKeys
 
 
 @attrs.frozen(kw_only=True)
@@ -58,3 +64,13 @@ class OutageReport:
 
     outages: tuple[RecordedOutage, ...]
     markdown: str = ""
+
+
+OUTAGES: Final = ControlCall(
+    name="outage-report",
+    method="GET",
+    summary="the last outages of the primary, as data and as Markdown",
+    request=NoKeys,
+    answer=OutageReport,
+    refusals=(501,),
+)
