@@ -9,9 +9,9 @@ import attrs
 
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import QueueProperties
-from gateway.store.engine.deadlines import Deadlines
 from gateway.store.engine.dormant import DormantQueue
 from gateway.store.engine.journal import Journal
+from gateway.store.engine.locks import Deadlines
 from gateway.store.engine.queue import Queue
 
 _FOREVER: Final = timedelta(days=10_675_199)  # TimeSpan.MaxValue of .NET, less its hours

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.store.engine.deadlines import Deadlines
+from gateway.store.engine.locks import Deadlines
 from tests.harness.retained import entries
 
 KEYS = st.sampled_from("abcde")
