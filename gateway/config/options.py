@@ -24,12 +24,9 @@ from gateway.domain.plan import Plan
 from gateway.domain.storage_queue import StorageAccount, check_account_name
 from gateway.extensions.listing import parts
 from gateway.extensions.tables import HasTables, no_tables
-from gateway.frontends.admin.options import AdminOptions
-from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.issuers import IssuerOptions
-from gateway.frontends.servicebus.options import RestOptions
+from gateway.frontends.options import AdminOptions, AmqpOptions, RestOptions, StorageQueueOptions
 from gateway.frontends.shared_receivers import LeaseOptions
-from gateway.frontends.storage_queue.options import StorageQueueOptions
 from gateway.listening.options import ListenerOptions as HandlingOptions
 from gateway.listening.scaling.autoscaling import AutoscalingOptions
 from gateway.net.clients import ClientOptions

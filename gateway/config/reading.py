@@ -30,10 +30,8 @@ from gateway.domain.errors import InvalidRequest
 from gateway.domain.option_fields import is_flat, is_number, is_secret, is_size
 from gateway.domain.storage_queue import StorageAccount
 from gateway.extensions.tables import kind_of
-from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.issuers import IssuerOptions
-from gateway.frontends.servicebus.options import RestOptions
-from gateway.frontends.storage_queue.options import StorageQueueOptions
+from gateway.frontends.options import AmqpOptions, RestOptions, StorageQueueOptions
 from gateway.pairing.options import PairOptions
 from gateway.wire.amqp.options import EngineOptions
 

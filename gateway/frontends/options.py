@@ -1,10 +1,15 @@
-"""Options of an AMQP endpoint. Importing this module doesn't import the engine."""
+"""
+Options of the endpoints, a class for each protocol. Times are in seconds, sizes in bytes.
+
+Importing this module imports no front end, and no engine.
+"""
 
 import attrs
 from attrs import validators
 
 from gateway.domain.option_fields import BYTES
 from gateway.wire.amqp.options import EngineOptions
+from gateway.wire.servicebus.atom_operations import PREMIUM, STANDARD
 
 
 @attrs.frozen(kw_only=True)
@@ -70,3 +75,37 @@ class AmqpOptions:
     def max_partial(self) -> int:
         """Bytes of unfinished messages of a client: there is room for one of the largest size."""
         return max(self.engine.max_partial, self.max_message_size)
+
+
+@attrs.frozen(kw_only=True)
+class RestOptions:
+    """Options of a REST endpoint. Times are in seconds."""
+
+    namespace: str = "pairgate"  # reported by management
+    # Reported, too. As in Service Bus, only an entity of Premium has its own maximum message size.
+    tier: str = attrs.field(default=PREMIUM, validator=validators.in_((PREMIUM, STANDARD)))
+    secure: bool = False  # True: clients connect with TLS, so that Location says https
+    send_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
+    answer_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
+    longest_wait: float = attrs.field(default=240.0, validator=validators.gt(0.0))
+    # The longest time until the answer of a receive whose client asked not to wait.
+    shortest_wait: float = attrs.field(default=0.5, validator=validators.gt(0.0))
+
+
+@attrs.frozen(kw_only=True)
+class StorageQueueOptions:
+    """
+    Options of a Storage Queue endpoint. Times are in seconds. The SDKs wait 60 for a response.
+    """
+
+    secure: bool = False  # True: clients connect with TLS
+    retry_for: float = attrs.field(default=50.0, validator=validators.gt(0.0))
+
+
+@attrs.frozen(kw_only=True)
+class AdminOptions:
+    """Options of an admin endpoint. Times are seconds."""
+
+    answer_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
+    # A stream is never silent for longer, so that its reader knows that it still works.
+    keep_alive: float = attrs.field(default=15.0, validator=validators.gt(0.0))

@@ -17,7 +17,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.message import Message, ReceiveMode
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.frontends.servicebus.options import RestOptions
+from gateway.frontends.options import RestOptions
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend
 from gateway.ports import Receiver
 from gateway.store.local.memory import MemoryBroker

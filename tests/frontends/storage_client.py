@@ -15,10 +15,10 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.storage_queue import StorageAccount
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
+from gateway.frontends.options import StorageQueueOptions
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
-from gateway.frontends.storage_queue.options import StorageQueueOptions
 from gateway.store.local.hooks import LocalHooks, Recent
 from gateway.store.local.memory import MemoryBroker
 from gateway.store.local.visibility import LocalVisibility

@@ -14,9 +14,9 @@ from gateway.domain.entity import QueueProperties
 from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
-from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
+from gateway.frontends.options import AmqpOptions
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend

@@ -11,9 +11,9 @@ from gateway.brokers.amqp.cbs import Signer
 from gateway.brokers.amqp.options import LinkOptions
 from gateway.brokers.amqp.peer import NamespaceAccess
 from gateway.frontends.amqp.frontend import AmqpFrontend
-from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
+from gateway.frontends.options import AmqpOptions
 from gateway.net.dialing import FAILURES, failure_of
 from gateway.net.server_address import ServerAddress
 from gateway.ports import Broker, WallClock

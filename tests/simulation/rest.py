@@ -12,7 +12,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import AcceptedBy, Message
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.frontends.servicebus.options import RestOptions
+from gateway.frontends.options import RestOptions
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend, is_long_poll
 from gateway.net.http.client import HttpClient
 from gateway.net.http.server import HttpServer

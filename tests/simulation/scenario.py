@@ -11,7 +11,7 @@ import attrs
 from gateway.checker.history import Bounds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityNotFound, NotAuthorized
-from gateway.frontends.amqp.options import AmqpOptions
+from gateway.frontends.options import AmqpOptions
 from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions, shortest_pause
 from gateway.pairing.sending import SHORT_WAIT
 from gateway.pairing.states import HEARTBEAT

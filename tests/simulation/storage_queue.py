@@ -12,10 +12,10 @@ from gateway.brokers.storage_queue.peer import StorageAccountPeer
 from gateway.domain.message import AcceptedBy
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
+from gateway.frontends.options import StorageQueueOptions
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
-from gateway.frontends.storage_queue.options import StorageQueueOptions
 from gateway.net.http.client import HttpClient
 from gateway.net.http.server import HttpServer
 from gateway.ports import Broker, WallClock

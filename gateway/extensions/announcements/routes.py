@@ -26,8 +26,8 @@ from gateway.frontends.admin.openapi import (
     object_schema,
 )
 from gateway.frontends.admin.operators import JSON, check_right, json_answer, queues_of
-from gateway.frontends.admin.options import AdminOptions
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.options import AdminOptions
 from gateway.wire.http.event_stream import COMMENT, EVENT_STREAM, build_event
 from gateway.wire.http.messages import Headers, Request, Response
 

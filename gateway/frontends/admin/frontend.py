@@ -34,11 +34,11 @@ from gateway.frontends.admin.operators import (
     queues_of,
     refused,
 )
-from gateway.frontends.admin.options import AdminOptions
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.admin.routes import AdminRoutes
 from gateway.frontends.admin.scale import ScaleFigures
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.options import AdminOptions
 from gateway.ports import Broker, WallClock
 from gateway.wire.http.messages import Request, Response
 from gateway.wire.pairgate.scale import (

@@ -13,11 +13,11 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, MessageError, NotAuthorized
 from gateway.domain.message import Message, derive_message
 from gateway.domain.topics.property_values import check_sent
-from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import Pending
 from gateway.frontends.amqp.tokens import ConnectionTokens
 from gateway.frontends.amqp.transactions import Transactions
 from gateway.frontends.leasing import Leasing
+from gateway.frontends.options import AmqpOptions
 from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.conditions import condition_of, description_of

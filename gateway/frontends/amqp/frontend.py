@@ -16,13 +16,13 @@ import trio
 from gateway.domain.errors import Busy, NotAuthorized
 from gateway.frontends.amqp.client import Client
 from gateway.frontends.amqp.context import Context
-from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import HeldBackStream, Pending
 from gateway.frontends.amqp.tokens import ConnectionTokens
 from gateway.frontends.amqp.watch import ConnectionWatch, FrontendDrain
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import EVERYTHING
 from gateway.frontends.leasing import Leasing
+from gateway.frontends.options import AmqpOptions
 from gateway.net.amqp.connection import AmqpConnection, AmqpConnectionOptions
 from gateway.net.visits import current_visit, record_authorized
 from gateway.ports import Broker, WallClock

@@ -8,7 +8,7 @@ from gateway.capabilities import SessionReceiver, Sessions
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import Typed, Value
-from gateway.frontends.amqp.options import AmqpOptions
+from gateway.frontends.options import AmqpOptions
 from gateway.offering import required
 from gateway.ports import Broker
 from gateway.wire.amqp.events import LinkAttached

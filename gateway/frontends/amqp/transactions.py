@@ -46,8 +46,8 @@ from gateway.domain.message import (
     Value,
     ValueBody,
 )
-from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import Pending
+from gateway.frontends.options import AmqpOptions
 from gateway.net.turns import Waiters
 from gateway.wire.amqp.events import LinkId
 from gateway.wire.amqp.servicebus.settlements import size_of

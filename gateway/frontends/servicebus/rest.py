@@ -42,8 +42,8 @@ from gateway.domain.message import (
 from gateway.domain.topics.property_values import check_sent
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leasing import Leasing
+from gateway.frontends.options import RestOptions
 from gateway.frontends.servicebus.management import manage
-from gateway.frontends.servicebus.options import RestOptions
 from gateway.net.http.server import RETRY_AFTER
 from gateway.net.turns import RequestTurn
 from gateway.net.visits import acquire_turn, begin_request, peek_until_written

@@ -22,12 +22,12 @@ from gateway.deadlines import answered_within
 from gateway.domain.access import TokenClaim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, HolderSilent, Outcome
+from gateway.frontends.options import StorageQueueOptions
 from gateway.frontends.storage_queue.auth import Accounts, Circumstances, Credential
 from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
 from gateway.frontends.storage_queue.delegation import DelegatedSas
 from gateway.frontends.storage_queue.notes import LastNotes
 from gateway.frontends.storage_queue.operations import StorageOperations
-from gateway.frontends.storage_queue.options import StorageQueueOptions
 from gateway.net.visits import acquire_turn, begin_request
 from gateway.ports import WallClock
 from gateway.wire.http.messages import Headers, Request, Response

@@ -8,9 +8,9 @@ import trio.testing
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.frontends.amqp.frontend import AmqpFrontend
-from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
+from gateway.frontends.options import AmqpOptions
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.amqp.sdk import ANONYMOUS, Sdk

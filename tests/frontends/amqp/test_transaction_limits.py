@@ -9,7 +9,6 @@ import trio
 from gateway.capabilities import TransactedSettlement
 from gateway.domain.errors import TransactionTimeout, TransactionUnknown
 from gateway.domain.message import Complete, Defer, Delivery, Described, Message, ValueBody, symbol
-from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import Pending
 from gateway.frontends.amqp.transactions import (
     Enlisted,
@@ -18,6 +17,7 @@ from gateway.frontends.amqp.transactions import (
     memory_of_messages,
     memory_of_settlement,
 )
+from gateway.frontends.options import AmqpOptions
 from gateway.wire.amqp.events import LinkId, TransactionalState
 from tests.frontends.amqp.conftest import House
 from tests.frontends.amqp.transactions import LIMIT, condition, controller_of
