@@ -12,7 +12,7 @@ from gateway.commands.status_screen import OneScreen, screen
 from gateway.domain.errors import Unreachable
 from gateway.domain.health.abilities import Abilities, Ability
 from gateway.domain.status.process import Status
-from gateway.wire.pairgate.advice import problems_of
+from gateway.wire.pairgate.advice import problems_of, words_of
 from tests.frontends.admin import page_states
 from tests.wire.pairgate.status import NOW, OUTAGE, WELL
 
@@ -50,9 +50,8 @@ def test_lines_wrap_and_each_problem_is_told_whole_with_its_remedy_once(
     assert all(len(line) <= width for line in lines)
     assert "…" not in text
     for each in problems_of(state):
-        problem, _, remedy = each.replace("\u200b", "\\u200b").rpartition("; ")
-        assert not problem or text.count(in_one_line([problem])) == 1
-        assert text.count(in_one_line([remedy])) == 1
+        for words in words_of(each, state.at):
+            assert text.count(in_one_line([words.replace("\u200b", "\\u200b")])) == 1
 
 
 def test_the_verdict_the_backlog_and_its_way_home_come_first_and_the_bill_last() -> None:

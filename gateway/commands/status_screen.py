@@ -24,8 +24,7 @@ from gateway.domain.health.way_home import progress_of
 from gateway.domain.status.pair import RATE_SECONDS, PairStatus, SpoolStatus, TroubledEntity
 from gateway.domain.status.process import NamespaceStatus, Status
 from gateway.domain.status.sections import Line
-from gateway.wire.pairgate.advice import problems_of, span, syphons_text
-from gateway.wire.pairgate.verdict import split_remedy
+from gateway.wire.pairgate.advice import problems_of, span, syphons_text, words_of
 
 RED: Final = "bold red"
 MOST_WAITING: Final = 5  # entities that are named with the messages that wait for them
@@ -81,8 +80,8 @@ class OneScreen:
 
 def screen(address: str, found: Status) -> Group:
     """The status for people."""
-    problems, pair = problems_of(found), found.pair
-    told = "\n".join(problems)
+    problems, pair = [words_of(each, found.at) for each in problems_of(found)], found.pair
+    told = "\n".join(text for text, _ in problems)
     parts: list[RenderableType] = [_head(address, found, bool(problems))]
     if pair is not None:
         parts.append(Facts(_backlog(pair, found.at)))
@@ -128,11 +127,10 @@ def _age(oldest: float | None) -> str:
     return "" if oldest is None else f", the oldest for {span(oldest)}"
 
 
-def _problems(problems: Sequence[str]) -> list[RenderableType]:
+def _problems(problems: Iterable[tuple[str, str]]) -> list[RenderableType]:
     """The problems; those with the same remedy have it once, below them."""
     by_remedy: dict[str, list[str]] = {}
-    for each in problems:
-        problem, remedy = split_remedy(each)
+    for problem, remedy in problems:
         by_remedy.setdefault(remedy, []).append(problem)
     facts: list[Fact] = []
     for remedy, found in by_remedy.items():

@@ -152,7 +152,7 @@ async def test_files_that_can_not_be_used_are_reported_when_they_stay_so(
     assert str(folder / "server.key") in refused.reason
     told = [each for each in watch.expiries() if each.refused]
     assert {each.at for each in told} == {NOW + YEAR}  # of the previous certificate
-    assert len({text for each in told for text in expiry_problems(each)}) == 1
+    assert len({problem.key for each in told for problem in expiry_problems(each)}) == 1
 
     (folder / "server.key").write_text(good)
     await trio.sleep(LOOK_EVERY + 1)
@@ -214,7 +214,7 @@ def test_an_expiry_is_reported_30_and_7_days_before_and_when_it_has_passed(
     assert days == warned
     [expiry] = [each for each in watch.expiries() if each.file == str(issued.certificate)]
     assert expiry.urgency == Urgency.EXPIRED
-    assert "has expired" in next(expiry_problems(expiry))
+    assert "has expired" in next(expiry_problems(expiry)).text
 
 
 def test_a_revocation_list_that_is_soon_out_of_date_is_reported(tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ from gateway.changes import Changes
 from gateway.domain.errors import Unreachable
 from gateway.domain.events.gateway import BacklogOrphaned, SyphonStalled
 from gateway.domain.health.abilities import Ability
-from gateway.domain.health.process_records import PairRecords, ProcessRecord, RecordedProblem
+from gateway.domain.health.problems import Problem
+from gateway.domain.health.process_records import PairRecords, ProcessRecord
 from gateway.pairing.records.reader import RecordReader
 from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.abilities import AbilityWatch
 from tests.harness.clocks import VirtualClock
 
-LOST = RecordedProblem(text="namespace east hasn't been reached: refused")
+LOST = Problem(kind="namespace-reach", entity="east", text="not reached", detail="refused")
 
 
 async def test_the_problems_of_a_process_are_its_namespaces_and_alarms(
@@ -34,12 +35,12 @@ async def test_the_problems_of_a_process_are_its_namespaces_and_alarms(
     # Each process that reads the depth finds out for itself.
     runtime.observer.report(BacklogOrphaned(pending=5, seconds=60.0))
 
-    texts = [each.text.partition(": ")[0] for each in problems_here(runtime, None, None)]
+    texts = [each.text for each in problems_here(runtime, None, None)]
 
     assert texts == ["namespace east hasn't been reached", "syphon_stalled"]
 
 
-def watch_of(problems: list[RecordedProblem], processes: int) -> ProblemWatch:
+def watch_of(problems: list[Problem], processes: int) -> ProblemWatch:
     clock = VirtualClock()
     broker = MemoryBroker(clock, random.Random(1))
     reader = RecordReader(secondary=broker, label="east", clock=clock)
@@ -58,7 +59,7 @@ async def test_a_change_of_the_problems_is_urgent_and_one_of_their_figures_is_no
     problems = [LOST]
     watch = watch_of(problems, 2)
     await nursery.start(watch.run)
-    problems[0] = attrs.evolve(LOST, text=f"{LOST.text} again")
+    problems[0] = attrs.evolve(LOST, detail="refused again")
     await trio.sleep(10 * EVERY)
     same = watch.urgent.version
     problems.clear()
@@ -70,7 +71,7 @@ async def test_a_change_of_the_problems_is_urgent_and_one_of_their_figures_is_no
 async def test_a_fleet_that_loses_its_primary_does_not_tell_it_at_once(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    problems: list[RecordedProblem] = []
+    problems: list[Problem] = []
     watch = watch_of(problems, 1000)
     await nursery.start(watch.run)
     problems.append(LOST)

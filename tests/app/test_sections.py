@@ -9,6 +9,7 @@ import pytest
 from attrs import field
 
 from gateway.commands.status_view import summary
+from gateway.domain.health.problems import Problem
 from gateway.domain.status.figures import ALL, EACH, LEAST, SUM, counter, gauge, label, merged
 from gateway.domain.status.process import Status
 from gateway.domain.status.sections import Section
@@ -40,8 +41,11 @@ class Library:
     city: str = ""
 
 
-def _problems(library: Library | None) -> list[str]:
-    return ["the library is empty; open it"] if library and library.readers == 0 else []
+EMPTY = Problem(text="the library is empty", remedy="open it")
+
+
+def _problems(library: Library | None) -> list[Problem]:
+    return [EMPTY] if library and library.readers == 0 else []
 
 
 LIBRARY: Final = Section[Library | None](
@@ -124,7 +128,7 @@ def test_a_figure_is_a_metric_with_the_labels_of_its_row() -> None:
 
 
 def test_the_words_of_a_section_are_those_of_the_status() -> None:
-    assert "the library is empty; open it" in problems_of(library(1, 0))
+    assert EMPTY in problems_of(library(1, 0))
     assert summary(library(7, 1)).endswith("; lent: 7")
 
 

@@ -60,7 +60,6 @@ from gateway.pairing.pair import Pair
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS
-from gateway.wire.pairgate.verdict import of_others
 
 # Seconds for a namespace to answer a probe, and for the spool to report its figures. Together with
 # the depth they stay below the ten seconds that a scrape by Prometheus waits (`scrape_timeout`).
@@ -107,7 +106,7 @@ class StatusBoard:
             elif self.syphon is not None and pairing is not None:
                 pair_status = await self._lone(self.syphon, pairing)
         if pair_status is not None and (records := self._records) is not None:
-            others = of_others(records.reader.known.alive, records.book.process)
+            others = records.reader.known.problems_but_for(records.book.process)
             pair_status = attrs.evolve(pair_status, process_problems=others)
         workers = Workers() if self.parts is None else await self.parts.workers()
         return merged(self._status(pair_status), workers.running, workers.ended)

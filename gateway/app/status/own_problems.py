@@ -11,7 +11,7 @@ import trio
 from gateway.app.runtime import Runtime
 from gateway.changes import Changes
 from gateway.domain.failover import State
-from gateway.domain.health.process_records import RecordedProblem
+from gateway.domain.health.problems import Problem
 from gateway.pairing.records.reader import RecordReader
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.syphon import Syphon
@@ -21,7 +21,6 @@ from gateway.wire.pairgate.advice import (
     namespace_problems,
     waiting_problem,
 )
-from gateway.wire.pairgate.verdict import kind_of, recorded
 
 EVERY: Final = 1.0  # seconds between two looks at the own problems, which ask nobody
 # In an outage all gateways of a fleet have a new problem at once: together they leave so many
@@ -34,32 +33,31 @@ _SEEN_BY_ALL: Final = frozenset({"backlog_orphaned"})
 
 def problems_here(
     runtime: Runtime, syphon: Syphon | None, states: EntityStates | None
-) -> tuple[RecordedProblem, ...]:
+) -> tuple[Problem, ...]:
     """The problems of this process. Nobody is asked."""
     at, watches = runtime.now(), runtime.abilities
     alarms = [each for each in runtime.observer.alarms() if each.event not in _SEEN_BY_ALL]
     troubled = () if states is None else states.troubled()
     # The orders of operators are in the record anyway.
     counts = Counter(each.state.value for each in troubled if each.state is not State.PINNED)
-    lines = [
+    return (
         *(
-            text
+            problem
             for name in runtime.meters
             if name in watches
-            for text in namespace_problems(name, watches[name].status(), at)
+            for problem in namespace_problems(name, watches[name].status())
         ),
-        *alarm_problems(alarms, at),
+        *alarm_problems(alarms),
         *entity_problems(counts),
-        *map(waiting_problem, () if syphon is None else syphon.waiting()),
-    ]
-    return recorded(lines, at)
+        *(waiting_problem(each, at) for each in (() if syphon is None else syphon.waiting())),
+    )
 
 
 @attrs.define(eq=False, kw_only=True)
 class ProblemWatch:
     """Lets the record of this process be written as soon as its problems are others."""
 
-    problems: Callable[[], Sequence[RecordedProblem]]
+    problems: Callable[[], Sequence[Problem]]
     reader: RecordReader
     urgent: Changes
     rng: random.Random
@@ -67,18 +65,18 @@ class ProblemWatch:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled."""
         task_status.started()
-        told = self._texts()
+        told = self._keys()
         while True:
             await trio.sleep(EVERY)
-            if self._texts() == told:
+            if self._keys() == told:
                 continue
             await trio.sleep(self.rng.uniform(0.0, self._processes() / RECORDS_A_SECOND))
-            told = self._texts()
+            told = self._keys()
             self.urgent.notify()
 
-    def _texts(self) -> frozenset[str]:
+    def _keys(self) -> frozenset[tuple[str, str]]:
         """The problems without their figures, which change more often."""
-        return frozenset(kind_of(each.text) for each in self.problems())
+        return frozenset(each.key for each in self.problems())
 
     def _processes(self) -> int:
         known = self.reader.known

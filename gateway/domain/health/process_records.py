@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 
 from gateway.domain.health.heartbeats import MISSED, Heartbeat, SyphonsSeen, newest_among
+from gateway.domain.health.problems import Problem
 from gateway.domain.operators.given_orders import GivenOrder
 
 # For which the orders in a record hold, and the secondary keeps it: three times as long as from one
@@ -20,6 +21,7 @@ from gateway.domain.operators.given_orders import GivenOrder
 ORDERS_HOLD: Final = timedelta(minutes=30)
 MOST_BYTES: Final = 4096  # of a record on the secondary
 MOST_RECORDS: Final = 2000  # processes that a reader remembers
+MOST_PROBLEMS: Final = 20  # of other processes, so that a verdict stays readable
 
 
 @attrs.frozen(kw_only=True)
@@ -29,15 +31,6 @@ class CountByName:
     total: int = 0
     most: Mapping[str, int] = attrs.field(factory=dict)
     is_whole: bool = True  # `most` has all names
-
-
-@attrs.frozen(kw_only=True)
-class RecordedProblem:
-    """A problem as the process's own status has it."""
-
-    text: str
-    since: datetime | None = None  # None: not known
-    remedy: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +79,7 @@ class ProcessRecord:
     orders_left_out: int = 0  # the oldest ones, for which the record had no room
     gateway: GatewayRecord | None = None
     syphon: SyphonRecord | None = None
-    problems: tuple[RecordedProblem, ...] = ()
+    problems: tuple[Problem, ...] = ()
     problems_left_out: int = 0
 
     @property
@@ -164,6 +157,16 @@ class PairRecords:
             elif each.sees_others is False:
                 found.append(f"{each.place}: it may not read on the secondary")
         return tuple(found)
+
+    def problems_but_for(self, own: str) -> tuple[Problem, ...]:
+        """The problems of the processes that are alive, but for the process `own`."""
+        found = [
+            attrs.evolve(one, processes=(each.place,), here=False)
+            for each in self.alive
+            if each.process != own
+            for one in each.problems
+        ]
+        return tuple(found[:MOST_PROBLEMS])
 
     @property
     def syphons_seen(self) -> SyphonsSeen:

@@ -25,11 +25,11 @@ import cattrs.preconf.json
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.health.heartbeats import Heartbeat
+from gateway.domain.health.problems import Problem
 from gateway.domain.health.process_records import (
     MOST_BYTES,
     CountByName,
     ProcessRecord,
-    RecordedProblem,
     record_of,
 )
 from gateway.domain.operators.control import check_reason, check_targets
@@ -177,8 +177,9 @@ def _cleaned(record: ProcessRecord) -> ProcessRecord:
     )
 
 
-def _shortened(problem: RecordedProblem, most: int) -> RecordedProblem:
-    return attrs.evolve(problem, text=problem.text[:most], remedy=problem.remedy[:most])
+def _shortened(problem: Problem, most: int) -> Problem:
+    texts = ("text", "entity", "detail", "remedy")
+    return attrs.evolve(problem, **{each: getattr(problem, each)[:most] for each in texts})
 
 
 def _ever_shorter(record: ProcessRecord) -> Iterator[ProcessRecord]:

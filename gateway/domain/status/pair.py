@@ -13,6 +13,7 @@ from gateway.domain.errors import BusyReason
 from gateway.domain.health.depth_history import MOST_QUEUES, QueueDepth
 from gateway.domain.health.distribution import Distribution
 from gateway.domain.health.heartbeats import SyphonsSeen
+from gateway.domain.health.problems import Problem
 from gateway.domain.status.figures import (
     ALL,
     EACH,
@@ -344,16 +345,6 @@ class StateChangeCount:
 
 
 @attrs.frozen(kw_only=True)
-class ProcessProblem:
-    """A problem of another process of the pair, as its record has it."""
-
-    process: str  # the kind of process, its host and id
-    text: str
-    since: datetime | None = None
-    remedy: str = ""
-
-
-@attrs.frozen(kw_only=True)
 class PairStatus:
     """The pair, its troubled entities, and what it did since the start."""
 
@@ -442,7 +433,7 @@ class PairStatus:
     state_changes: tuple[StateChangeCount, ...] = field(default=(), metadata=ALL)
     primary_answers: bool | None = None  # None: not known
     # Problems of the pair's other processes, as far as this one may read their records.
-    process_problems: tuple[ProcessProblem, ...] = field(
+    process_problems: tuple[Problem, ...] = field(
         default=(),
         metadata=gauge(
             "pairgate_process_problems",

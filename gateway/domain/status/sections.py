@@ -5,6 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
+from gateway.domain.health.problems import Problem
 from gateway.domain.status.figures import Metadata, Tag
 
 T = TypeVar("T")
@@ -16,7 +17,7 @@ class Section(Generic[T]):
     """
     A part of the status, as a field of it: its value is one of `kind`, made of sections.
 
-    `problems`, `lines` and `fact` are its words for operators: those of a problem with its advice,
+    `problems`, `lines` and `fact` are its words for operators: those of what they should look at,
     those on the screen of the command `status`, and those of the summary in one line.
     """
 
@@ -24,7 +25,7 @@ class Section(Generic[T]):
     kind: Any  # as the type of a field: OrderStatus | None
     missing: T  # the value in a process that has no such part
     metadata: Metadata = attrs.field(factory=dict)  # as of a field
-    problems: Callable[[T], Iterable[str]] = lambda _: ()
+    problems: Callable[[T], Iterable[Problem]] = lambda _: ()
     lines: Callable[[T], Iterable[Line]] = lambda _: ()
     fact: Callable[[T], str] = lambda _: ""
 

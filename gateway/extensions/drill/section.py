@@ -3,13 +3,19 @@
 from collections.abc import Iterator
 from typing import Final
 
+from gateway.domain.health.problems import Problem
 from gateway.domain.status.sections import Section
 from gateway.extensions.drill.order import Drill
 
 
-def _problems(drill: Drill | None) -> Iterator[str]:
+def _problems(drill: Drill | None) -> Iterator[Problem]:
     if drill is not None:
-        yield f"a drill is under way: {drill.text}; `pairgate drill --end`"
+        yield Problem(
+            kind="drill",
+            text="a drill is under way",
+            detail=drill.text,
+            remedy="`pairgate drill --end`",
+        )
 
 
 DRILL: Final = Section[Drill | None](

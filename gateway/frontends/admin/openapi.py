@@ -230,7 +230,18 @@ def _history() -> Schema:
 
 def _of_problems() -> Schema:
     """The values that the codec of the status derives."""
-    return {"good": {"type": "boolean"}, "problems": {"type": "array", "items": TEXT}}
+    date = _or_null({"type": "string", "format": "date-time"})
+    parts = {
+        **dict.fromkeys(("kind", "entity", "text", "remedy"), TEXT),
+        **dict.fromkeys(("since", "last", "deadline"), date),
+        "processes": {"type": "array", "items": TEXT},
+        "here": {"type": "boolean"},
+    }
+    return {
+        "good": {"type": "boolean"},
+        "problems": {"type": "array", "items": TEXT},
+        "problem_details": {"type": "array", "items": object_schema(parts)},
+    }
 
 
 def _of_queues() -> Iterator[PathOperation]:

@@ -10,6 +10,7 @@ All lists are as long as `at`, the oldest sample first. null: not known.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
@@ -20,17 +21,19 @@ import cattrs.preconf.json
 from gateway.domain.billing import UsageReport
 from gateway.domain.errors import MessageError
 from gateway.domain.health.depth_history import DepthSample, QueueDepth
+from gateway.domain.health.problems import Problem
 from gateway.domain.health.way_home import progress_of
 from gateway.domain.status.process import Status
 from gateway.domain.status.sections import Section
-from gateway.wire.pairgate.advice import problems_of
+from gateway.wire.pairgate.advice import line_of, problems_of, words_of
 
 _converter: Final = cattrs.preconf.json.make_converter()
 
 
 def status_value(status: Status) -> Mapping[str, Any]:
     """
-    The status as a JSON value, with derived values: `good`, `problems`, `progress` of the backlog
+    The status as a JSON value, with derived values: `good`, `problems` as lines, `problem_details`
+    the same as objects, `progress` of the backlog
     (null without a pair), and those of each usage report.
     """
     pair, problems = status.pair, problems_of(status)
@@ -43,10 +46,19 @@ def status_value(status: Status) -> Mapping[str, Any]:
             place[name] = _converter.unstructure(own, unstructure_as=section.kind)
     return {
         "good": not problems,
-        "problems": list(problems),
+        "problems": [line_of(each, status.at) for each in problems],
+        "problem_details": [_parts(each, status.at) for each in problems],
         "progress": _converter.unstructure(progress),
         **value,
     }
+
+
+def _parts(problem: Problem, at: datetime) -> Mapping[str, Any]:
+    """The problem as an object, with `text` and `remedy` for people."""
+    text, remedy = words_of(problem, at)
+    kept = {"kind", "entity", "since", "last", "deadline", "processes", "here"}
+    value: Mapping[str, Any] = _converter.unstructure(problem)
+    return {name: value[name] for name in value if name in kept} | {"text": text, "remedy": remedy}
 
 
 def _at(value: Any, keys: Sequence[str]) -> Any:

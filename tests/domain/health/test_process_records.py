@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.health.heartbeats import Heartbeat
+from gateway.domain.health.problems import Problem
 from gateway.domain.health.process_records import (
     MOST_BYTES,
     CountByName,
     GatewayRecord,
     PairRecords,
     ProcessRecord,
-    RecordedProblem,
     SyphonRecord,
 )
 from gateway.domain.health.record_coding import WrongSeal, body_of, heartbeat_value, record_in
@@ -94,7 +94,11 @@ _records = st.builds(
     ),
     problems=st.lists(
         st.builds(
-            RecordedProblem,
+            Problem,
+            kind=_names,
+            entity=_names,
+            detail=_texts,
+            last=st.none() | _moments,
             text=st.integers(0, 400).map("ü".__mul__),
             since=st.none() | _moments,
             remedy=_texts,
@@ -159,7 +163,7 @@ def test_a_record_that_has_room_is_read_as_it_was_written() -> None:
         sees_others=False,
         orders=(order,),
         gateway=GatewayRecord(diverted=CountByName(total=3, most={"orders": 3}), spool=2),
-        problems=(RecordedProblem(text="it fails", since=NOW, remedy="mend it"),),
+        problems=(Problem(kind="a", entity="b", text="it fails", since=NOW, remedy="mend it"),),
     )
 
     assert record_in(body_of(record, LABEL, (KEY,)), LABEL, (KEY,)) == record
@@ -178,7 +182,7 @@ def test_the_oldest_orders_are_cut_last_and_their_number_is_told() -> None:
         )
         for number in range(40)
     )
-    problems = (RecordedProblem(text="x" * 300),) * 20
+    problems = (Problem(text="x" * 300),) * 20
     moved = CountByName(total=5, most={f"entity-{number}": 1 for number in range(100)})
     record = _syphon(orders=orders, problems=problems, syphon=SyphonRecord(moved=moved))
 

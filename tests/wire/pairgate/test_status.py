@@ -36,9 +36,9 @@ def test_conclusions_from_the_figures_are_told() -> None:
         " its answers",
         "busy for longer than their failover interval: 1 entities, Orders for 0:01:30 (slow down);"
         " sends wait or fail: raise the limits of the primary, or set throttle_failover_after",
-        "dead letters of the backlog: 2 EnvelopeMalformed, the oldest is 0:01:00 old:"
+        "dead letters of the backlog: 2 EnvelopeMalformed, the oldest is 0:01:00 old;"
         " fix the cause, then run `pairgate redrive`",
-        "dead letters of the spool: 1 EntityNotFound, the oldest is 0:00:30 old:"
+        "dead letters of the spool: 1 EntityNotFound, the oldest is 0:00:30 old;"
         " fix the cause, then run `pairgate redrive --spool`",
         "syphon_stalled, 0:00:00 ago: pending 5; check the primary, and the events"
         " `syphon_backed_off` and `syphon_failed` in the log",
@@ -47,6 +47,9 @@ def test_conclusions_from_the_figures_are_told() -> None:
         "endpoints[0].tls.certificate (CN=localhost, serial 1f, server.pem) expires at"
         " 2026-01-01T12:00:00Z; replace the file",
     ]
+    assert [each["kind"] for each in value["problem_details"]][:2] == ["drill", "namespace-reach"]
+    lines = ["; ".join((each["text"], each["remedy"])) for each in value["problem_details"]]
+    assert lines == value["problems"]
     usage = value["namespaces"][0]["usage"]
     assert (usage["total"], usage["per_message"], usage["per_idle_day"]) == (63, 1.0, 1440.0)
 

@@ -31,19 +31,15 @@ function abilityOf(ability, at, told) {
 
 export function showProblems(status) {
   byId("problems").hidden = status.problems.length === 0;
-  setContent(byId("problem-list"), ...Object.entries(byRemedy(status.problems)).map(([remedy, problems]) => element(
+  setContent(byId("problem-list"), ...Object.entries(byRemedy(status.problem_details)).map(([remedy, problems]) => element(
     "li", {}, ...problems.flatMap((text, index) => [...(index ? [element("br")] : []), ...withCode(text)]),
     ...(remedy ? [element("span", { class: "remedy" }, "→ ", ...withCode(remedy))] : []))));
 }
 
-// The problems that have the same remedy, the end of their texts, are told together. A text without one is alone.
+// The problems that have the same remedy are told together.
 function byRemedy(problems) {
   const found = {};
-  for (const text of problems) {
-    const end = text.lastIndexOf("; ");
-    const [problem, remedy] = end < 0 ? [text, ""] : [text.slice(0, end), text.slice(end + 2)];
-    (found[remedy] ??= []).push(problem);
-  }
+  for (const { text, remedy } of problems) (found[remedy] ??= []).push(text);
   return found;
 }
 
