@@ -172,7 +172,7 @@ class BacklogDepth:
     async def _count(self) -> tuple[Reading, Sequence[EntityInfo]] | None:
         """Count the messages for the model. None: the secondary doesn't answer."""
         self._counted_at = trio.current_time()
-        began, counted = self.clock(), self.model.counted
+        began = self.clock()
         infos = await self._infos()
         if infos is None:
             self.model.unanswered()
@@ -185,7 +185,7 @@ class BacklogDepth:
             lag=timedelta(seconds=told.lag),
             reason=OTHERS_RECEIVE if told.consumers else NOT_TOLD,
         )
-        self.model.read(reading, counted)
+        self.model.read(reading)
         return told, infos
 
     async def count(self) -> int | None:

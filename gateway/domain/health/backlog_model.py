@@ -28,10 +28,11 @@ MOST: Final = 10_000  # entities that are counted
 # backlog fills in a moment. The secondary is asked again sooner than this.
 ZERO_HOLDS: Final = timedelta(seconds=5)
 HOLDS: Final = timedelta(seconds=90)  # of any depth, as of the abilities of a namespace
-# Around a reading, messages in motion count at one side only: of a send the secondary knows before
-# we do. Twice the time of the reading, and this, which a send to a busy namespace may take.
+# Around a reading, messages in motion count at one side only: of a send, and of a move, the
+# secondary knows before we do. Twice the time of the reading, and this, which a send to a busy
+# namespace may take.
 MOTION: Final = timedelta(milliseconds=200)
-_BUCKET: Final = timedelta(milliseconds=100)
+_BUCKET: Final = timedelta(milliseconds=100)  # for which a secondary's counts may lack a message
 _LONGEST: Final = timedelta(seconds=60)  # for which changes are remembered
 # Readings in a row that must be as expected, before nobody else is taken to change the backlog: of
 # two gateways and two syphons the changes may cancel out once or twice.
@@ -71,6 +72,15 @@ class Depth:
         return self.pending == 0 and not self.counted
 
 
+@attrs.frozen
+class _Changes:
+    """The messages that were counted from `at` on, for less than `_BUCKET`."""
+
+    at: datetime
+    diverted: int
+    moved: int
+
+
 @attrs.define(eq=False)
 class BacklogModel:
     """Fed with readings and with the messages that this process diverts and moves."""
@@ -80,7 +90,7 @@ class BacklogModel:
     _counts: Counter[EntityPath] = attrs.field(factory=Counter, init=False)  # without entries of 0
     _sum: int = attrs.field(default=0, init=False)
     _is_whole: bool = attrs.field(default=True, init=False)  # no message was left out
-    _changes: deque[tuple[datetime, int]] = attrs.field(factory=deque, init=False)
+    _changes: deque[_Changes] = attrs.field(factory=deque, init=False)
     _last: DepthReading | None = attrs.field(default=None, init=False)
     _readings: deque[tuple[datetime, int]] = attrs.field(factory=deque, init=False)
     _has_changed: bool = attrs.field(default=False, init=False)  # since the last reading
@@ -97,11 +107,6 @@ class BacklogModel:
         self._count(entity, -messages, at)
 
     @property
-    def counted(self) -> int:
-        """The messages that this process has diverted less those that it has moved."""
-        return self._sum
-
-    @property
     def changes(self) -> bool:
         """True if the depth isn't what was read last, or was another one shortly before."""
         depths = {pending for _, pending in self._readings}
@@ -112,22 +117,20 @@ class BacklogModel:
         """True if nobody else changes the backlog."""
         return self._agreed >= AGREED
 
-    def read(self, reading: DepthReading, counted: int) -> None:
-        """Take a reading; `counted` is what the property was when it began."""
+    def read(self, reading: DepthReading) -> None:
+        """Take a reading."""
         self._failed = ""
         is_first, self._last = self._last is None, reading
         if reading.pending is None:
             self._has_changed = False
             return
         self._note_trend(reading.as_of, reading.pending)
-        slack = self._in_motion(reading)
-        low, high = sorted((counted, self._sum))
-        least, most = reading.pending - high - slack, reading.pending - low + slack
+        least, most = self._others_by(reading, reading.pending)
         agrees = is_first or least <= self._others <= most
         self._agreed = self._agreed + 1 if agrees else 0
         if not least <= self._others <= most:
             self._others = 0 if least <= 0 <= most else reading.pending - self._sum
-        if reading.pending == 0 and not slack:
+        if reading.pending == 0 and least == most:
             self._counts.clear()
             self._sum, self._others, self._is_whole = 0, 0, True
         self._has_changed = self._is_alone and self._sum + self._others != reading.pending
@@ -204,19 +207,30 @@ class BacklogModel:
             elif not self._counts[entity]:
                 del self._counts[entity]
         self._sum += messages
-        if self._changes and timedelta() <= at - self._changes[-1][0] < _BUCKET:
-            since, counted = self._changes.pop()
-            self._changes.append((since, counted + abs(messages)))
-        else:
-            self._changes.append((at, abs(messages)))
+        change = _Changes(at, max(0, messages), max(0, -messages))
+        if self._changes and timedelta() <= at - self._changes[-1].at < _BUCKET:
+            last = self._changes.pop()
+            change = _Changes(last.at, last.diverted + change.diverted, last.moved + change.moved)
+        self._changes.append(change)
         # A clock that was set back makes changes of the future: they are forgotten, too.
-        while self._changes and not timedelta() <= at - self._changes[0][0] <= _LONGEST:
+        while self._changes and not timedelta() <= at - self._changes[0].at <= _LONGEST:
             self._changes.popleft()
 
-    def _in_motion(self, reading: DepthReading) -> int:
-        """The messages that were counted while the reading may have missed or seen them."""
-        since = reading.as_of - MOTION - _BUCKET - 2 * (reading.ended - reading.began)
-        return sum(counted for at, counted in self._changes if since <= at)
+    def _others_by(self, reading: DepthReading, pending: int) -> tuple[int, int]:
+        """
+        The least and the most messages on the backlog that this process hasn't counted, by that
+        reading. As many as were counted lately may be under way, which the secondary knows already.
+        """
+        since = reading.as_of - _BUCKET
+        diverted, moved = self._changed_since(since)
+        begin = self._sum - diverted + moved
+        under_way = MOTION + 2 * (reading.ended - reading.began)
+        diverted, moved = self._changed_since(since - under_way)
+        return pending - begin - diverted, pending - begin + moved
+
+    def _changed_since(self, date: datetime) -> tuple[int, int]:
+        found = [each for each in self._changes if each.at >= date]
+        return sum(each.diverted for each in found), sum(each.moved for each in found)
 
     def _note_trend(self, as_of: datetime, pending: int) -> None:
         last = self._readings[-1] if self._readings else None

@@ -82,7 +82,7 @@ class NaivePair(RuleBasedStateMachine):
             self.now += LATER
         self.moving = 0 if rests else self.own + self.moving
         reading = DepthReading(began=self.now, ended=self.now, pending=self.total)
-        self.model.read(reading, self.model.counted)
+        self.model.read(reading)
         self.others, self.own = 0, 0
         self.read_at, self.read, self.is_silent = self.now, self.total, False
 
@@ -173,7 +173,7 @@ class Bench:
     def read(self, pending: int | None, later: timedelta = LATER) -> Depth:
         self.now += later
         reading = DepthReading(began=self.now, ended=self.now, pending=pending)
-        self.model.read(reading, self.model.counted)
+        self.model.read(reading)
         return self.depth()
 
     def depth(self, **options: int) -> Depth:
@@ -261,7 +261,7 @@ def test_a_depth_that_is_told_late_does_not_matter_while_messages_move(bench: Be
     bench.read(100)
     bench.moved(ORDERS, 40)
     late = DepthReading(began=bench.now, ended=bench.now, pending=100, lag=timedelta(seconds=10))
-    bench.model.read(late, bench.model.counted)
+    bench.model.read(late)
 
     assert bench.depth().pending == 60
     assert bench.depth().counted
@@ -274,6 +274,22 @@ def test_a_send_that_is_under_way_at_a_reading_is_no_sign_of_others(bench: Bench
 
     assert bench.by_entity() == {"orders": 1}
     assert bench.read(1) == Depth(pending=1, as_of=bench.now, unknown="")
+
+
+def test_a_few_messages_that_others_move_while_this_process_diverts_are_no_motion(
+    bench: Bench,
+) -> None:
+    """The secondary knows of a send before we do: it can't tell less than was counted before."""
+    tenth = timedelta(milliseconds=100)
+    told = []
+    bench.read(0)
+    for second in range(4):
+        for _ in range(10):
+            bench.diverted(ORDERS, 2)
+            bench.now += tenth
+        told.append(bench.read(20 * (second + 1) - 4, later=timedelta()).pending)
+
+    assert told == [16, 36, 56, 76]
 
 
 def test_entities_are_known_again_when_the_backlog_has_been_empty(bench: Bench) -> None:
