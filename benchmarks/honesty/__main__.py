@@ -34,7 +34,7 @@ async def run(scene: Scene, folder: Path) -> tuple[Run, Sequence[Lie]]:
         fleet.start_limit = START_LIMIT
         performed = Run(scene, fleet)
         story = await performed.perform()
-        found = lies_of(story, performed.answers)
+        found = lies_of(story, performed.answers, performed.drawn)
         fleet.nursery.cancel_scope.cancel()
     return performed, found
 

@@ -2,9 +2,12 @@
 Counts the seconds for which a signal of a process was a lie.
 
 An answer of a process states a depth and the depth's date. The depth must be one of the true counts
-from that date to the end of the answer, or lie between two of them. An unknown figure is no lie.
+from that date to the end of the answer, or lie between two of them; one that has what was diverted
+since its date may have so many messages more, as others may have moved some meanwhile. An unknown
+figure is no lie.
 The verdict must be red from `NOTICED` after the begin of the trouble until the cure, and green from
-`GREEN` after the cure on.
+`GREEN` after the cure on. A process that takes sends is ready. A page says what a status says that
+it asked for.
 """
 
 from collections import Counter
@@ -16,6 +19,7 @@ import attrs
 
 NOTICED: Final = 5.0  # seconds from the first diverted message until each process says so
 GREEN: Final = 5.0  # seconds after the cure
+MOTION: Final = 0.5  # seconds from a message on the backlog until its producer knows
 
 
 @attrs.frozen
@@ -39,6 +43,20 @@ class Answer:
     end_of_metrics: float
     history: float | None = None  # the newest depth that the page's chart has
     history_at: float | None = None  # its date
+    ready: bool = True  # `GET /readyz`
+
+
+@attrs.frozen(kw_only=True)
+class Drawn:
+    """What the page of a process shows, and the statuses that it last asked for."""
+
+    process: str
+    end: float
+    verdict: str
+    way_home: str
+    waiting: str
+    told: Sequence[Mapping[str, Any]]
+    seconds: float = 1.0
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +68,7 @@ class Story:
     cured: float  # all sends go to the primary, and the backlog is empty
     counts: Sequence[TrueCount]
     reading: float = 1.0  # seconds that a reading takes, or for which its counts may be late
+    diverted: Sequence[float] = ()  # the dates at which a producer learned of it
 
     def between(self, begin: float, end: float) -> tuple[int, int] | None:
         """The least and the most messages between the dates; None: nobody counted around them."""
@@ -62,6 +81,10 @@ class Story:
         ]
         return min(found), max(found)
 
+    def diverted_in(self, begin: float, end: float) -> int:
+        """The messages that may have been diverted between the dates."""
+        return sum(begin - MOTION <= each <= end for each in self.diverted)
+
 
 @attrs.frozen
 class Lie:
@@ -72,13 +95,33 @@ class Lie:
     text: str
 
 
-def lies_of(story: Story, answers: Sequence[Answer]) -> list[Lie]:
-    """Each lie, in the order of the answers."""
+def lies_of(story: Story, answers: Sequence[Answer], drawn: Sequence[Drawn] = ()) -> list[Lie]:
+    """Each lie, in the order of the answers, then those of the pages."""
     return [
         Lie(answer.process, signal, answer.end, answer.seconds, text)
         for answer in answers
         for signal, text in _lies_in(story, answer)
+    ] + [
+        Lie(each.process, "page", each.end, each.seconds, _shown(each))
+        for each in drawn
+        if not any(_shows(each, status) for status in each.told)
     ]
+
+
+def _shown(drawn: Drawn) -> str:
+    return f"{drawn.verdict}, {drawn.waiting}, {drawn.way_home}"
+
+
+def _shows(drawn: Drawn, status: Mapping[str, Any]) -> bool:
+    """True if the page shows that status."""
+    backlog, problems = status["pair"]["backlog"], len(status["problems"])
+    figure = "".join(each for each in drawn.waiting if each.isdigit())
+    return (
+        drawn.verdict == ("All is well" if status["good"] else f"Needs attention: {problems}")
+        and drawn.way_home == status["progress"]["state"].replace("-", " ")
+        and figure == ("" if backlog["pending"] is None else str(backlog["pending"]))
+        and backlog["counted"] is drawn.waiting.startswith("about")
+    )
 
 
 def seconds_of(lies: Sequence[Lie]) -> Counter[tuple[str, str]]:
@@ -93,19 +136,26 @@ def _lies_in(story: Story, answer: Answer) -> Iterator[tuple[str, str]]:
     backlog, metrics = answer.status["pair"]["backlog"], answer.metrics
     as_of = None if backlog["as_of"] is None else _date(backlog["as_of"])
     told_at = metrics.get("pairgate_backlog_time_seconds")
+    depth, end = metrics.get("pairgate_backlog_messages"), answer.end_of_metrics
+    chart = answer.history_at
     figures = {
-        "depth": (backlog["pending"], as_of, answer.end),
-        "metric": (metrics.get("pairgate_backlog_messages"), told_at, answer.end_of_metrics),
-        "chart": (answer.history, answer.history_at, _after(answer.history_at, story.reading)),
+        "depth": (backlog["pending"], as_of, answer.end, backlog["counted"]),
+        # A metric doesn't say whether messages were counted since.
+        "metric": (depth, told_at, end, True),
+        "chart": (answer.history, chart, _after(chart, story.reading), False),
     }
-    for signal, (told, since, end) in figures.items():
-        if told is not None and since is not None and end is not None:
-            hull = story.between(since, end)
-            if hull is not None and not hull[0] <= told <= hull[1]:
-                yield signal, f"{told:g} since {end - since:.1f} s, true: {hull}"
+    for signal, (told, since, end, counted) in figures.items():
+        if told is None or since is None or end is None:
+            continue
+        hull = story.between(since, end)
+        more = story.diverted_in(since, end) if counted else 0
+        if hull is not None and not hull[0] <= told <= hull[1] + more:
+            yield signal, f"{told:g} since {end - since:.1f} s, true: {hull}"
     yield from _contradictions(backlog)
     yield from _way_home(story, answer, as_of)
     yield from _verdict(story, answer)
+    if not answer.ready:
+        yield "readyz", "not ready"
 
 
 def _after(date: float | None, seconds: float) -> float | None:

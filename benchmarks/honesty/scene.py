@@ -3,11 +3,13 @@ A pair and its processes, an outage of its primary, and everybody who watches.
 
     producer ──▶ gateway(s) ──▶ proxy ──▶ primary
                      └────────▶ secondary ──(own syphon, or a process of its own)──▶ primary
-    each second: /status, /metrics and /v1/history of each process
+    each second: /status, /metrics, /v1/history and /readyz of each process
+    every few seconds: the page of one of them, in a browser
     all the time: the true counts of the backlog queues
 """
 
 import http.client
+import itertools
 import json
 import os
 import random
@@ -16,6 +18,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import attrs
@@ -24,7 +27,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.chaos.servers import AmqpServer, EmbeddedServer, RabbitServer, Server
 from benchmarks.fleet import BACKLOG_QUEUES, LABEL, Fleet, client_of
-from benchmarks.honesty.judge import Answer, Story, TrueCount
+from benchmarks.honesty.judge import Answer, Drawn, Story, TrueCount
+from benchmarks.honesty.page import Page
 from gateway.capabilities import send_accepted_by
 from gateway.demo.audit import pending
 from gateway.demo.machines import DemoMachine, broker_config
@@ -35,6 +39,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.message import AcceptedBy, Message
 from gateway.ports import Broker
 from tests.harness.chaos_proxy import ChaosProxy, Late, Pass
+from tests.harness.chromium import browser
 from tests.harness.rabbitmq import MANAGEMENT, management_at, messages_on, rabbitmq
 from tests.harness.secret_files import write_secret
 from tests.harness.servers import ServerProcess
@@ -58,6 +63,7 @@ class Scene:
     rate: float = 20.0  # messages/s
     healthy: float = 8.0  # seconds before the outage: what is said at the start counts, too
     pairing: str = ""  # further options
+    has_browser: bool = True  # looks at the pages
 
     @property
     def name(self) -> str:
@@ -88,7 +94,7 @@ class Watched:
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         }
-        history = json.loads(self._get("/v1/history"))
+        history, ready = json.loads(self._get("/v1/history")), json.loads(self._get("/readyz"))
         dates = [datetime.fromisoformat(each).timestamp() for each in history["at"]]
         return Answer(
             process=self.name,
@@ -99,7 +105,12 @@ class Watched:
             end_of_metrics=end_of_metrics,
             history=history["pending"][-1] if dates else None,
             history_at=dates[-1] if dates else None,
+            ready=ready["ready"],
         )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.2:{self.port}/"
 
     def _get(self, path: str) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.2", self.port, timeout=20)
@@ -123,9 +134,10 @@ class Run:
     watched: list[Watched] = attrs.field(factory=list)
     counts: list[TrueCount] = attrs.field(factory=list)
     answers: list[Answer] = attrs.field(factory=list)
+    drawn: list[Drawn] = attrs.field(factory=list)
     failures: list[str] = attrs.field(factory=list)  # answers that didn't come
     _trouble: float = attrs.field(default=0.0, init=False)
-    _diverted: float = attrs.field(default=0.0, init=False)  # the last time
+    _diverted: list[float] = attrs.field(factory=list, init=False)  # the dates
     _stopping: bool = attrs.field(default=False, init=False)
 
     async def perform(self) -> Story:
@@ -142,6 +154,11 @@ class Run:
                 nursery.start_soon(self._keep_asking, each)
             for machine in self.gateways:
                 nursery.start_soon(self._keep_sending, machine)
+            if self.scene.has_browser:
+                profile = self.fleet.folder / "browser" / "profile"
+                profile.parent.mkdir()
+                page = Page(stack.enter_context(browser(profile)))
+                nursery.start_soon(self._keep_looking, page)
             await trio.sleep(self.scene.healthy)
             await self._take_away()
             await trio.sleep(self.scene.seconds)
@@ -157,6 +174,7 @@ class Run:
             cured=cured,
             counts=self.counts,
             reading=LATE if self.scene.kind == "rabbitmq-management" else 1.0,
+            diverted=self._diverted,
         )
 
     async def _start(self, stack: AsyncExitStack, nursery: trio.Nursery) -> None:
@@ -274,6 +292,16 @@ bind = "127.0.0.1:0"
                 last = answer.end
             await trio.sleep(1.0)
 
+    async def _keep_looking(self, page: Page) -> None:
+        """Look at the page of one process after the other."""
+        for watched in itertools.cycle(self.watched):
+            look = partial(page.look, watched.name, watched.url)
+            try:
+                self.drawn.append(await trio.to_thread.run_sync(look))
+            except AssertionError as error:
+                self.failures.append(f"page of {watched.name}: {error}")
+            await trio.sleep(3.0)
+
     async def _keep_sending(self, machine: DemoMachine) -> None:
         async with client_of(machine.port, connections=200) as broker, trio.open_nursery() as tasks:
             number = 0
@@ -291,8 +319,8 @@ bind = "127.0.0.1:0"
                 self.failures.append(f"send: {error}")
                 return
             if accepted_by is not AcceptedBy.PRIMARY:
-                self._diverted = time.time()
-                self._trouble = self._trouble or self._diverted
+                self._diverted.append(time.time())
+                self._trouble = self._trouble or self._diverted[0]
 
     async def _take_away(self) -> None:
         match self.scene.outage:
@@ -316,7 +344,7 @@ bind = "127.0.0.1:0"
         """Wait until nothing was diverted for some seconds, and the backlog is empty."""
         while True:
             await trio.sleep(0.5)
-            last = max(self._diverted, repaired)
+            last = max((*self._diverted, repaired))
             filled = [each.end for each in self.counts if each.messages]
             is_empty = self.counts[-1].messages == 0
             cured = max(last, *filled) if filled else last

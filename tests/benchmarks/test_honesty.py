@@ -3,10 +3,20 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from benchmarks.fleet import open_fleet
-from benchmarks.honesty.judge import GREEN, NOTICED, Answer, Story, TrueCount, lies_of, seconds_of
+from benchmarks.honesty.judge import (
+    GREEN,
+    NOTICED,
+    Answer,
+    Drawn,
+    Story,
+    TrueCount,
+    lies_of,
+    seconds_of,
+)
 from benchmarks.honesty.scene import Run, Scene
 
 # Messages wait from 10 to 40; the primary is back at 30.
@@ -37,6 +47,7 @@ def answer(end: int, as_of: int, pending: int | None, **changes: Any) -> Answer:
         status=status,
         metrics={} if pending is None else {**metrics, **changes.pop("metrics", {})},
         end_of_metrics=float(end),
+        ready=changes.pop("ready", True),
     )
 
 
@@ -64,6 +75,7 @@ def test_a_depth_is_judged_by_its_date_and_an_unknown_one_is_no_lie(honest: Answ
         (answer(20, 19, 5, backlog={"by_entity": {"orders": 4}}), {"by entity"}),
         (answer(20, 19, 5, state="empty"), {"way home"}),
         (answer(50, 49, 0, state="moving"), {"way home"}),
+        (answer(20, 19, 5, ready=False), {"readyz"}),
         (answer(20, 19, 5, good=True), {"verdict"}),
         (answer(50, 49, 0, good=False), {"verdict"}),
         (answer(50, 49, 0, metrics={"pairgate_alarm": 1.0}), {"alarm"}),
@@ -85,6 +97,40 @@ def test_each_lie_is_found(lie: Answer, signals: set[str]) -> None:
     assert seconds_of(found)["gateway", found[0].signal] >= 1.0
 
 
+def test_what_was_diverted_since_its_date_may_make_a_depth_larger_than_it_is() -> None:
+    """A syphon elsewhere moved as many meanwhile."""
+    story = attrs.evolve(STORY, diverted=(19.5, 19.6))
+    figures = {"metrics": {"pairgate_backlog_messages": 7.0}}
+    counted = answer(20, 19, 7, backlog={"counted": True}, **figures)
+    more = answer(20, 19, 8, backlog={"counted": True}, **figures)
+    as_read = answer(20, 19, 7, **figures)
+
+    found = [{each.signal for each in lies_of(story, [one])} for one in (counted, more, as_read)]
+    assert found == [set(), {"depth"}, {"depth"}]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "way_home", "waiting", "lies"),
+    [
+        ("Needs attention: 1", "moving", "5 messages", 0),
+        ("All is well", "moving", "5 messages", 1),
+        ("Needs attention: 1", "empty", "5 messages", 1),
+        ("Needs attention: 1", "moving", "4 messages", 1),
+        ("Needs attention: 1", "moving", "about 5 messages", 1),
+        ("Needs attention: 1", "moving", "(unknown)", 1),
+    ],
+)
+def test_a_page_shows_one_of_the_statuses_that_it_asked_for(
+    verdict: str, way_home: str, waiting: str, lies: int
+) -> None:
+    told = [{**answer(20, 19, 5).status, "problems": ["x"]}]
+    drawn = Drawn(
+        process="a", end=20.0, verdict=verdict, way_home=way_home, waiting=waiting, told=told
+    )
+
+    assert len(lies_of(STORY, [], [drawn])) == lies
+
+
 def test_a_verdict_has_some_seconds_to_follow() -> None:
     early = answer(int(STORY.trouble + NOTICED), 8, 0, good=True)
     late = answer(int(STORY.cured + GREEN), 44, 0, good=False)
@@ -103,9 +149,10 @@ async def test_in_an_outage_gateway_and_syphon_say_what_is_true(tmp_path: Path) 
         fleet.start_limit = 60.0  # a busy machine starts slowly
         run = Run(scene, fleet)
         story = await run.perform()
-        lies = lies_of(story, run.answers)
+        lies = lies_of(story, run.answers, run.drawn)
         fleet.nursery.cancel_scope.cancel()
 
     assert {each.process for each in run.answers} == {"gateway", "syphon"}
     assert max(each.messages for each in story.counts) > 0
+    assert run.drawn
     assert lies == []
