@@ -99,6 +99,7 @@ class ProcessAdmin:
             await services.start(self._issuers.run)
             await services.start(runtime.loop_lag.run)
         await services.start(runtime.service_manager.run)
+        await services.start(runtime.audits.run)
         await services.start(self.control.run)
         await services.start(self._certificates.run)
         for port, server in self._ports:

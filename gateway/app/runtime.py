@@ -17,6 +17,7 @@ from gateway.domain.health.send_counters import SendCounters
 from gateway.ports import Observer, Service
 from gateway.store.embedded.writer import CommitStats
 from gateway.telemetry.abilities import AbilityWatch
+from gateway.telemetry.audit import AuditLogs
 from gateway.telemetry.loop_lag import LoopLag
 from gateway.telemetry.service_manager import ServiceManager
 from gateway.telemetry.watch import GatewayWatch
@@ -56,6 +57,7 @@ class Runtime:
     # By namespace: returns the date at which its access token expires.
     token_expiries: dict[str, Callable[[], datetime | None]] = attrs.field(factory=dict)
     loop_lag: LoopLag = attrs.field(factory=LoopLag)
+    audits: AuditLogs = attrs.field(factory=AuditLogs)
     service_manager: ServiceManager = attrs.field(factory=lambda: ServiceManager(Silence()))
     sends: SendCounters = attrs.field(factory=SendCounters)  # of a gateway without a pair
     # The services that extensions have opened for this process, by the name of the extension.

@@ -30,7 +30,6 @@ from gateway.net.http.server import Handler, HttpServer, HttpServerOptions
 from gateway.net.listeners import ConnectionHandler, peer_address
 from gateway.net.sniffing import Sniffer
 from gateway.store.local.visibility import LocalVisibility
-from gateway.telemetry.audit import AuditLog
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 from gateway.wire.servicebus.errors import PAIRGATE
@@ -312,7 +311,7 @@ def make_admin_server(basis: Basis, frontend: Frontend) -> Server:
             handler=handler,
             authorizer=basis.authorizer,
             clock=basis.runtime.now,
-            notes=AuditLog(audit.file, basis.runtime.observer),
+            notes=basis.runtime.audits.at(audit.file, basis.runtime.observer),
             calls=CONTROL_CALLS,
         )
         handler = audited.handle

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,19 +10,22 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.domain.events.control import AuditFailed
+from gateway.domain.events.control import AuditFailed, AuditRestored
 from gateway.durable import refuse_foreign_link, sync_folder
 from gateway.ports import Observer
 
 MODE: Final = 0o600
 LONGEST_WRITE: Final = 10.0  # seconds, after which the answer doesn't wait any more
+EVERY: Final = 2.0  # seconds between two tries: a cure shows within five
+MOST_MISSING: Final = 1000  # lines that wait for the file; of more the oldest are given up
 
 
 @attrs.define(eq=False)
 class AuditLog:
     """
     Appends lines to a file. The file is opened for each line, so that a file that was moved or
-    removed is made again, without a signal to this process.
+    removed is made again, without a signal to this process. Lines that the file didn't take wait,
+    and are written as soon as it takes them.
     """
 
     file: Path
@@ -31,6 +35,8 @@ class AuditLog:
     _writing: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(1), init=False
     )
+    _missing: deque[bytes] = attrs.field(factory=lambda: deque(maxlen=MOST_MISSING), init=False)
+    _failed: int = attrs.field(default=0, init=False)  # lines since the file took the last one
 
     async def record(self, entry: Mapping[str, Any]) -> None:
         """
@@ -38,19 +44,61 @@ class AuditLog:
         event `audit_failed`, since an operator must be able to steer while a disk is full. A
         cancellation has no effect before that.
         """
-        with trio.CancelScope(shield=True), trio.move_on_after(LONGEST_WRITE) as scope:
-            line = json.dumps(entry).encode() + b"\n"
+        line = json.dumps(entry).encode() + b"\n"
+        why = await self._append(line)
+        if why is not None:
+            self._failed += 1
+            self.observer.report(AuditFailed(reason=f"{self.file}: {why}"))
+
+    async def try_again(self) -> None:
+        """
+        Append the lines that are missing, if there are any. `audit_restored` says that the file
+        takes lines again.
+        """
+        await trio.lowlevel.checkpoint()
+        if not self._failed:
+            return
+        failed, lines = self._failed, list(self._missing)
+        self._missing.clear()
+        if await self._append(b"".join(lines)) is None:
+            self._failed -= failed
+            event = AuditRestored(
+                file=str(self.file), lines=len(lines), missing=failed - len(lines)
+            )
+            self.observer.report(event)
+
+    async def _append(self, lines: bytes) -> str | None:
+        """The reason if the lines can't be written; they are then missing."""
+        with trio.CancelScope(shield=True), trio.move_on_after(LONGEST_WRITE):
             try:
                 await trio.to_thread.run_sync(
-                    append, self.file, line, abandon_on_cancel=True, limiter=self._writing
+                    append, self.file, lines, abandon_on_cancel=True, limiter=self._writing
                 )
             except OSError as error:
-                self._report(error.strerror or str(error))
-        if scope.cancelled_caught:
-            self._report(f"nothing was written for {LONGEST_WRITE:g} s")
+                self._missing.extend(lines.splitlines(keepends=True))
+                return error.strerror or str(error)
+            return None
+        # The thread goes on, and may write them still.
+        return f"nothing was written for {LONGEST_WRITE:g} s"
 
-    def _report(self, reason: str) -> None:
-        self.observer.report(AuditFailed(reason=f"{self.file}: {reason}"))
+
+@attrs.frozen
+class AuditLogs:
+    """The audit logs of this process by their files, one for all endpoints with that file."""
+
+    logs: dict[Path, AuditLog] = attrs.field(factory=dict)
+
+    def at(self, file: Path, observer: Observer) -> AuditLog:
+        """The audit log with that file."""
+        return self.logs.setdefault(file, AuditLog(file, observer))
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write missing lines until cancelled."""
+        task_status.started()
+        while True:
+            await trio.sleep(EVERY)
+            for log in self.logs.values():
+                await log.try_again()
 
 
 def append(file: Path, line: bytes) -> None:

@@ -11,6 +11,7 @@ import attrs
 from gateway.domain.dead_letters import label_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
+from gateway.domain.events.control import AuditRestored
 from gateway.domain.events.gateway import (
     DeadLettered,
     Diverted,
@@ -82,6 +83,7 @@ _ENDS: Final[Mapping[type[Event], tuple[str, ...]]] = {
     Syphoned: _MOVES_AGAIN,
     BacklogEmpty: _MOVES_AGAIN,
     StateSaved: ("state_not_saved",),
+    AuditRestored: ("audit_failed",),
 }
 
 

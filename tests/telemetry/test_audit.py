@@ -9,18 +9,21 @@ import attrs
 import pytest
 import trio
 
-from gateway.domain.events.control import AuditFailed
+from gateway.changes import Changes
+from gateway.domain.events.control import AuditFailed, AuditRestored
 from gateway.domain.events.gateway import Event
 from gateway.telemetry import audit
-from gateway.telemetry.audit import AuditLog
+from gateway.telemetry.audit import AuditLog, AuditLogs
 
 
 @attrs.define
 class Heard:
     events: list[Event] = attrs.field(factory=list)
+    changes: Changes = attrs.field(factory=Changes)
 
     def report(self, event: Event) -> None:
         self.events.append(event)
+        self.changes.notify()
 
 
 def lines_of(file: Path) -> list[int]:
@@ -103,6 +106,52 @@ async def test_a_full_disk_is_an_event() -> None:
     await AuditLog(Path("/dev/full"), heard).record({"number": 1})
 
     assert [type(event) for event in heard.events] == [AuditFailed]
+
+
+async def test_missing_lines_are_written_in_their_order_as_soon_as_the_file_takes_them(
+    tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "EVERY", 0.01)
+    heard, logs, file = Heard(), AuditLogs(), tmp_path / "audit.jsonl"
+    log = logs.at(file, heard)
+    assert logs.at(file, heard) is log
+    await nursery.start(logs.run)
+    file.mkdir()
+    for number in (1, 2):
+        await log.record({"number": number})
+    for _ in range(3):
+        await log.try_again()
+    before, heard.events = heard.events, []
+    file.rmdir()
+    with trio.fail_after(10.0):
+        await heard.changes.wait_next()
+    await log.record({"number": 3})
+    await log.try_again()
+
+    assert [type(event) for event in before] == [AuditFailed] * 2  # none for each try
+    assert heard.events == [AuditRestored(file=str(file), lines=2, missing=0)]
+    assert lines_of(file) == [1, 2, 3]
+
+
+async def test_a_line_whose_write_hangs_is_not_written_twice_and_may_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, goes_on, append = Heard(), threading.Event(), audit.append
+
+    def hang(file: Path, line: bytes) -> None:
+        goes_on.wait()
+        append(file, line)
+
+    monkeypatch.setattr(audit, "append", hang)
+    log = AuditLog(tmp_path / "audit.jsonl", heard)
+    with monkeypatch.context() as short:
+        short.setattr(audit, "LONGEST_WRITE", 0.01)
+        await log.record({"number": 1})
+    goes_on.set()
+    await log.try_again()
+
+    assert heard.events[1:] == [AuditRestored(file=str(log.file), lines=0, missing=1)]
+    assert lines_of(log.file) == [1]
 
 
 async def test_calls_at_a_disk_that_hangs_keep_one_thread_for_all(

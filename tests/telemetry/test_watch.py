@@ -7,6 +7,7 @@ from trio.testing import MockClock
 from gateway.domain.backlog import queue_name
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
+from gateway.domain.events.control import AuditFailed, AuditRestored
 from gateway.domain.events.gateway import (
     BacklogOrphaned,
     BusyPause,
@@ -273,8 +274,9 @@ async def test_only_so_many_entities_are_counted_apart(watch: GatewayWatch) -> N
         (STALLED, moved(1)),
         (BacklogOrphaned(pending=5, seconds=300.0), moved(1)),
         (StateNotSaved(reason="the disk is full"), StateSaved(file="state.json")),
+        (AuditFailed(reason="full"), AuditRestored(file="audit.jsonl", lines=1, missing=0)),
     ],
-    ids=["stalled", "orphaned", "state"],
+    ids=["stalled", "orphaned", "state", "audit"],
 )
 async def test_an_alarm_whose_cause_has_ended_is_history(
     watch: GatewayWatch, alarm: Event, cure: Event

@@ -58,7 +58,7 @@ async def _late(parts: ProcessParts) -> Iterable[Service]:
 
 async def _of_process(parts: ProcessParts) -> Iterable[Service]:
     runtime = parts.plan.runtime
-    return [runtime.loop_lag, runtime.service_manager]
+    return [runtime.loop_lag, runtime.service_manager, runtime.audits]
 
 
 async def _opened(parts: ProcessParts) -> Iterable[Service]:

@@ -55,6 +55,15 @@ class AuditFailed(Event):
 
 
 @attrs.frozen(kw_only=True)
+class AuditRestored(Event):
+    """The audit log takes lines again, after `AuditFailed`."""
+
+    file: str
+    lines: int  # that were missing, and are in it now
+    missing: int  # that may not be in it
+
+
+@attrs.frozen(kw_only=True)
 class ControlEnded(Event):
     """The end of an operator's order has come: the entities return, or the syphon resumes."""
 

@@ -16,8 +16,8 @@ class Problem:
     """
     `text` says what is wrong, without dates, and `detail` what changes meanwhile: an error, a
     number. `since` is the problem's begin, `last` the date of an event that may be over; None: not
-    known. `processes` names the other processes that have the problem, and `here` is false if this one
-    doesn't.
+    known. `processes` names the other processes that have the problem, and `here` is false if this
+    one doesn't.
     """
 
     text: str
