@@ -23,7 +23,7 @@ from gateway.pairing.backlog import Rotation
 from gateway.pairing.depth import BacklogDepth, DepthSampler, Reading
 from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
-from gateway.pairing.syphon.dead_letters import SHOWN, ExpiryRules
+from gateway.pairing.syphon.dead_letters import MOST_SHOWN, SHOWN, ExpiryRules
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
@@ -320,6 +320,29 @@ async def test_messages_that_expired_as_they_would_on_their_own_queue_need_nobod
 
     assert (in_outage.messages, in_outage.expired) == (5, 0)  # the primary can't be asked
     assert (after.messages, after.expired, after.to_look_at) == (5, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("merely_expired", "others", "to_look_at"),
+    [(SHOWN + 50, 0, 0), (SHOWN, 1, 1), (MOST_SHOWN + 50, 0, 50)],
+)
+async def test_all_dead_letters_are_looked_at_up_to_a_limit_while_they_merely_expired(
+    secondary: MemoryBroker,
+    autojump_clock: MockClock,
+    merely_expired: int,
+    others: int,
+    to_look_at: int,
+) -> None:
+    primary = MemoryBroker(VirtualClock(), random.Random(1))
+    await primary.create_queue(EntityPath("telemetry"), QueueProperties())
+    await bury(secondary, QUEUES[0], *[EXPIRED] * merely_expired, **{PATH: "telemetry"})
+    if others:
+        await bury(secondary, QUEUES[0], "EnvelopeMalformed", **{PATH: "telemetry"})
+    depth = depth_of(secondary, expiry_rules=ExpiryRules(primary))
+
+    dead = (await depth.read(3, troubled=False)).dead_letters
+
+    assert (dead.messages, dead.to_look_at) == (merely_expired + others, to_look_at)
 
 
 async def test_a_message_that_the_secondary_counts_and_doesnt_show_has_an_unknown_reason(

@@ -19,7 +19,9 @@ from gateway.domain.message import Delivery
 from gateway.offering import offered
 from gateway.ports import Broker
 
-SHOWN: Final = 100  # dead letters that are peeked per queue, to count their reasons
+SHOWN: Final = 100  # dead letters that are peeked at a time, to count their reasons
+# Of a queue, while all of them merely expired: one that somebody should look at may be behind them.
+MOST_SHOWN: Final = 1000
 MOST_ENTITIES: Final = 1000  # whose rule is remembered
 MOST_ASKED: Final = 20  # entities for one count: each question is billed
 ASK_LIMIT: Final = 1.0  # seconds for all questions of one count
@@ -75,17 +77,19 @@ async def count_dead_letters(
     await trio.lowlevel.checkpoint()
     total: int | None = 0 if infos else None
     peeked: list[Delivery] = []
+    expired = 0
     for info in infos:
         count = info.dead_lettered
         if count is None:
             count = await _count(broker, info.path.dead_letter)
         if count != 0:
-            found = await _peek(broker, info.path.dead_letter)
-            peeked += found or ()
-            if count is None and found is not None and len(found) < SHOWN:
-                count = len(found)
+            look = _Look(broker, info.path.dead_letter, rules)
+            await look.over(count)
+            peeked += look.letters
+            expired += look.expired
+            if count is None and look.is_whole:
+                count = len(look.letters)
         total = None if total is None or count is None else total + count
-    expired = 0 if rules is None else await rules.expired(peeked)
     return summary(total, peeked, now, expired=expired)
 
 
@@ -99,14 +103,41 @@ async def _count(broker: Broker, queue: EntityPath) -> int | None:
         return None
 
 
-async def _peek(broker: Broker, queue: EntityPath) -> Sequence[Delivery] | None:
-    await trio.lowlevel.checkpoint()
-    peeks = offered(broker, Peeks)
-    if peeks is None:
-        return None
-    try:
-        return await peeks.peek(queue, limit=SHOWN)
-    except EntityNotFound:
-        return ()
-    except BrokerError:
-        return None
+@attrs.define
+class _Look:
+    """The first dead letters of a queue, and the number of those that need nobody."""
+
+    broker: Broker
+    queue: EntityPath
+    rules: ExpiryRules | None
+    letters: list[Delivery] = attrs.field(factory=list)
+    expired: int = 0
+    is_whole: bool = False  # there are no more
+
+    async def over(self, count: int | None) -> None:
+        """
+        Peek a page of the `count` letters (None: not known), and further ones while they have
+        merely expired.
+        """
+        while (page := await self._page()) is not None:
+            self.letters += page
+            self.is_whole = len(page) < SHOWN
+            of_page = 0 if self.rules is None else await self.rules.expired(page)
+            self.expired += of_page
+            is_over = self.is_whole or len(self.letters) == count or of_page < len(page)
+            if is_over or len(self.letters) >= MOST_SHOWN:
+                return
+
+    async def _page(self) -> Sequence[Delivery] | None:
+        """None: this namespace doesn't show them now."""
+        await trio.lowlevel.checkpoint()
+        peeks = offered(self.broker, Peeks)
+        if peeks is None:
+            return None
+        after = self.letters[-1].sequence_number + 1 if self.letters else 0
+        try:
+            return await peeks.peek(self.queue, from_sequence=after, limit=SHOWN)
+        except EntityNotFound:
+            return ()
+        except BrokerError:
+            return None
