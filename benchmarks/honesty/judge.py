@@ -48,7 +48,7 @@ class Answer:
 
 @attrs.frozen(kw_only=True)
 class Drawn:
-    """What the page of a process shows, and the statuses that it last asked for."""
+    """The texts on the page of a process, and the statuses that the page asked for last."""
 
     process: str
     end: float

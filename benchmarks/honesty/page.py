@@ -43,7 +43,7 @@ class Page:
     browser: Browser
 
     def look(self, process: str, url: str) -> Drawn:
-        """What the page of that process shows now, after its second status. Blocks."""
+        """The page of that process, once it has its second status. Blocks."""
         self.browser.show(url)
         self.browser.evaluate(_OVERHEARD)
         self.browser.until(_IS_DRAWN)
