@@ -12,6 +12,7 @@ _OUTAGE: Final = ("secondary", "half-open", "suspect")
 MOVES: Final = timedelta(seconds=3)  # after its last message a syphon counts as moving
 ELSEWHERE: Final = "another process moves them"
 RECEIVES: Final = "another process receives from the backlog"
+COUNTED: Final = "all that was counted has moved; the secondary hasn't told yet that none waits"
 
 
 class WayHome(enum.Enum):
@@ -47,6 +48,8 @@ def progress_of(pair: PairStatus, at: datetime) -> WayHomeProgress:
         return WayHomeProgress(state=WayHome.WAITING, why="the primary can't be reached")
     if (moving := _moving(pair, at)) is not None:
         return moving
+    if pair.backlog.pending == 0:
+        return WayHomeProgress(state=WayHome.WAITING, why=COUNTED)
     if (stopped := _stopped(pair)) is not None:
         return stopped
     return _waiting(pair) if pair.syphon.running else _elsewhere(pair, at)
@@ -70,7 +73,9 @@ def _stopped(pair: PairStatus) -> WayHomeProgress | None:
 
 def _moving(pair: PairStatus, at: datetime) -> WayHomeProgress | None:
     """None: it doesn't move."""
-    syphon, falls, pending = pair.syphon, pair.backlog.decrease_rate, pair.backlog.pending
+    syphon, pending = pair.syphon, pair.backlog.pending
+    # The readings of a secondary that tells late may fall still when all has moved.
+    falls = None if pending == 0 else pair.backlog.decrease_rate
     is_here = syphon.last_moved is not None and at - syphon.last_moved <= MOVES
     rate = falls or (syphon.rate if is_here else None)
     if not is_here and falls is None:

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.domain.health.way_home import WayHome, WayHomeProgress, progress_of
+from gateway.domain.health.way_home import COUNTED, WayHome, WayHomeProgress, progress_of
 from gateway.domain.status.pair import BacklogStatus, PairStatus, SyphonStatus
 from tests.wire.pairgate.advice import ALIVE, NOW, seen
 
@@ -70,6 +70,12 @@ def test_a_backlog_is_empty_only_if_the_secondary_has_said_so() -> None:
     assert told(**MOVED, pending=0).state is WayHome.EMPTY
     assert told(**MOVED, pending=0, counted=True).state is WayHome.MOVING
     assert told(pending=None, primary_answers=False).state is WayHome.WAITING
+
+
+def test_a_backlog_whose_messages_have_all_moved_does_not_move_while_late_readings_fall() -> None:
+    counted = told(pending=0, counted=True, decrease_rate=9.0)
+
+    assert counted == WayHomeProgress(state=WayHome.WAITING, why=COUNTED)
 
 
 @pytest.mark.parametrize(
