@@ -97,7 +97,7 @@ def test_each_lie_is_found(lie: Answer, signals: set[str]) -> None:
     assert seconds_of(found)["gateway", found[0].signal] >= 1.0
 
 
-def test_what_was_diverted_since_its_date_may_make_a_depth_larger_than_it_is() -> None:
+def test_a_depth_may_be_too_large_by_the_messages_diverted_since_its_date() -> None:
     """A syphon elsewhere moved as many meanwhile."""
     story = attrs.evolve(STORY, diverted=(19.5, 19.6))
     figures = {"metrics": {"pairgate_backlog_messages": 7.0}}
