@@ -73,7 +73,7 @@ class Depth:
 
 
 @attrs.frozen
-class _Changes:
+class _CountedChanges:
     """The messages that were counted from `at` on, for less than `_BUCKET`."""
 
     at: datetime
@@ -90,7 +90,7 @@ class BacklogModel:
     _counts: Counter[EntityPath] = attrs.field(factory=Counter, init=False)  # without entries of 0
     _sum: int = attrs.field(default=0, init=False)
     _is_whole: bool = attrs.field(default=True, init=False)  # no message was left out
-    _changes: deque[_Changes] = attrs.field(factory=deque, init=False)
+    _changes: deque[_CountedChanges] = attrs.field(factory=deque, init=False)
     _last: DepthReading | None = attrs.field(default=None, init=False)
     _readings: deque[tuple[datetime, int]] = attrs.field(factory=deque, init=False)
     _has_changed: bool = attrs.field(default=False, init=False)  # since the last reading
@@ -207,10 +207,12 @@ class BacklogModel:
             elif not self._counts[entity]:
                 del self._counts[entity]
         self._sum += messages
-        change = _Changes(at, max(0, messages), max(0, -messages))
+        change = _CountedChanges(at, max(0, messages), max(0, -messages))
         if self._changes and timedelta() <= at - self._changes[-1].at < _BUCKET:
             last = self._changes.pop()
-            change = _Changes(last.at, last.diverted + change.diverted, last.moved + change.moved)
+            change = _CountedChanges(
+                last.at, last.diverted + change.diverted, last.moved + change.moved
+            )
         self._changes.append(change)
         # A clock that was set back makes changes of the future: they are forgotten, too.
         while self._changes and not timedelta() <= at - self._changes[0].at <= _LONGEST:

@@ -83,7 +83,7 @@ async def count_dead_letters(
         if count is None:
             count = await _count(broker, info.path.dead_letter)
         if count != 0:
-            look = _Look(broker, info.path.dead_letter, rules)
+            look = _FirstLetters(broker, info.path.dead_letter, rules)
             await look.over(count)
             peeked += look.letters
             expired += look.expired
@@ -104,7 +104,7 @@ async def _count(broker: Broker, queue: EntityPath) -> int | None:
 
 
 @attrs.define
-class _Look:
+class _FirstLetters:
     """The first dead letters of a queue, and the number of those that need nobody."""
 
     broker: Broker
