@@ -68,7 +68,7 @@ def _connected(place: ServerAddress) -> socket.socket:
     return connection
 
 
-class _Client(HTTPConnection):
+class _ProbeClient(HTTPConnection):
     """A client of that place, over a connection to it, which it closes."""
 
     def __init__(self, place: ServerAddress, connection: socket.socket) -> None:
@@ -82,7 +82,7 @@ class _Client(HTTPConnection):
 
 
 def _answer(place: ServerAddress, connection: socket.socket) -> Readiness:
-    client = _Client(place, connection)
+    client = _ProbeClient(place, connection)
     try:
         client.shake_hands()
         client.request("GET", "/readyz")
