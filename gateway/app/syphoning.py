@@ -10,7 +10,7 @@ import trio
 
 from gateway.app.assembly.interceptors import Interception
 from gateway.app.assembly.opening import Opening, open_namespaces
-from gateway.app.assembly.pairs import make_envelope, renew_envelopes
+from gateway.app.assembly.pairs import known_entities, make_envelope, renew_envelopes
 from gateway.app.assembly.parts import ProcessParts, ProcessPlan
 from gateway.app.assembly.records import make_records
 from gateway.app.assembly.roles import Role
@@ -97,6 +97,7 @@ async def syphon(
             observer=runtime.observer,
             pauses=service.pauses,
             syphons=[service],
+            known=known_entities(loaded.config, parts.opened.home),
             book=records.book if records is not None and follows else None,
             reader=None if records is None else records.reader,
         )

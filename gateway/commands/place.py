@@ -25,7 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def _config_of(context: click.Context) -> Config | None:
     """The configuration of the command line that is being completed; None: it can't be read."""
     with suppress(ConfigError):
-        return Invocation(context.params.get("config"), as_json=False).read_with()
+        return Invocation.of(context.params.get("config"), as_json=False).read_with()
     return None
 
 
@@ -37,10 +37,8 @@ def complete_entity(
     since a shell doesn't wait.
     """
     config = _config_of(context)
-    plans = [] if config is None else [each.plan for each in config.namespaces.values()]
-    names = {queue.path.name for plan in plans for queue in plan.queues}
-    names |= {topic.path.name for plan in plans for topic in plan.topics}
-    return sorted(name for name in names if name.startswith(incomplete))
+    names = () if config is None else config.entity_names
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def complete_namespace(

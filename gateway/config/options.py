@@ -366,6 +366,15 @@ class Config(HasTables):
         return tuple(dict.fromkeys(name for name in names if name != self.home_name))
 
     @property
+    def entity_names(self) -> tuple[str, ...]:
+        """The names of queues and topics in the file, sorted; patterns aren't names."""
+        names = {rule.match for rule in self.entities if "*" not in rule.match}
+        for namespace in self.namespaces.values():
+            names.update(queue.path.name for queue in namespace.plan.queues)
+            names.update(topic.path.name for topic in namespace.plan.topics)
+        return tuple(sorted(names))
+
+    @property
     def apart(self) -> frozenset[str]:
         """The names of namespaces that only an extension uses."""
         return frozenset(name for names in parts("apart") for name in names(self))

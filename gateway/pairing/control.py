@@ -31,6 +31,7 @@ from gateway.domain.operators.given_orders import GivenOrder, InForce
 from gateway.domain.operators.probe import ACTION as PROBE
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
 from gateway.pairing.entity_cache import EntityCache
+from gateway.pairing.known_entities import KnownEntities
 from gateway.pairing.prober import AT_ONCE, Prober
 from gateway.pairing.records.order_book import OrderBook
 from gateway.pairing.records.reader import RecordReader
@@ -64,6 +65,7 @@ class Control:
     # With the orders of the pair's other processes; None: this process tells and hears of none.
     book: OrderBook | None = None
     reader: RecordReader | None = None  # of their records
+    known: KnownEntities | None = None  # None: orders for unknown entities aren't refused
     # Counts the news that the record of this process tells at once: an order given here, or that
     # this process follows another's.
     told: Changes = attrs.field(factory=Changes, init=False)
@@ -72,6 +74,18 @@ class Control:
     def __attrs_post_init__(self) -> None:
         if self.book is not None:
             self.book.given.pass_on(self.told)
+
+    async def order(self, order: Order, operator: Operator) -> ControlAnswer:
+        """
+        As `execute`, for an operator who may have mistyped a name.
+
+        Raises:
+            InvalidRequest: nobody knows an entity of the order, and it isn't forced.
+        """
+        self._check(order)
+        if self.known is not None and not order.force:
+            await self.known.refuse_unknown(order.targets, self._seen)
+        return self.execute(order, operator)
 
     def execute(self, order: Order, operator: Operator) -> ControlAnswer:
         """
@@ -330,6 +344,17 @@ class Control:
         for entity in {each.key: each for each in (*known, *troubled, *named)}.values():
             if any(matches(target, entity.key) for target in targets):
                 yield entity
+
+    def _seen(self) -> Iterator[str]:
+        """The names that this process knows, and the targets of orders in force."""
+        if self.entity_cache is not None:
+            yield from (each.entity.name for each in self.entity_cache.all())
+        if self.states is not None:
+            yield from (each.entity.name for each in self.states.troubled())
+        yield from (each.target for each in (*self._pins, *self.pauses.overrides))
+        yield from (queue.name for syphon in self.syphons for queue in syphon.queues)
+        if self.reader is not None:
+            yield from self.reader.known.names()
 
     def _state_of(self, entity: EntityPath) -> str:
         assert self.states is not None, "without a pair no entity is concerned"

@@ -27,6 +27,7 @@ from gateway.app.assembly.opening import Opened, SettingUp, open_namespaces
 from gateway.app.assembly.others import Others
 from gateway.app.assembly.pairs import (
     PairInputs,
+    known_entities,
     make_envelope,
     make_gauge,
     make_pair,
@@ -235,6 +236,7 @@ def _with_operators(parts: Parts, paired: _Paired) -> Parts:
         entity_cache=pair.entity_cache,
         prober=pair.prober,
         book=pair.book,
+        known=known_entities(parts.plan.config, parts.opened.home),
         reader=None if paired.records is None else paired.records.reader,
     )
     return attrs.evolve(

@@ -25,6 +25,7 @@ from gateway.domain.errors import BrokerError, NotAuthorized
 from gateway.domain.events.gateway import BacklogReady, Doubtful
 from gateway.net.secret_files import check_secret_file
 from gateway.pairing.additions import PairDependencies, PairPeers
+from gateway.pairing.known_entities import KnownEntities
 from gateway.pairing.pair import Pair, PairParts, Spool
 from gateway.pairing.provision import Backlog, backlog_paths, further_queues, usable_backlog
 from gateway.pairing.syphon.destination import Destination
@@ -71,6 +72,13 @@ def renew_envelopes(config: Config, runtime: Runtime) -> None:
         return
     for envelope in runtime.envelopes:
         envelope.renew(pairing.envelope_keys or envelope.keys, encrypts=pairing.encrypt)
+
+
+def known_entities(config: Config, primary: Broker) -> KnownEntities:
+    """The entities that an order may name, beside those that the processes have seen."""
+    queues = () if config.pairing is None else backlog_paths(config.pairing.options)
+    names = (*config.entity_names, *(queue.name for queue in queues))
+    return KnownEntities(primary=primary, configured=names)
 
 
 async def find_backlog(

@@ -30,7 +30,7 @@ def of_control(control: Control) -> Executors:
     def steers_syphons() -> bool:
         return control.state(()).has_syphon or control.is_pair_wide
 
-    execute = at_once(control.execute)
+    execute = control.order
     orders_to_syphons = (table.PAUSE, table.RESUME, table.RATE)
     return [
         Executor(table.CONTROL, at_once(state)),

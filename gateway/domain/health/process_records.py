@@ -6,7 +6,7 @@ and has in hand; both, their problems. The syphons' heartbeats of earlier versio
 records without a version. No clock here: dates are arguments, in UTC.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -146,6 +146,14 @@ class PairRecords:
     since: datetime | None = None  # of the first reading that succeeded
     refused: int = 0  # records whose seal is wrong, so that they count as none
     unknown: str = "nobody has asked the secondary yet"
+
+    def names(self) -> Iterator[str]:
+        """The entities that the processes name."""
+        for each in (*self.alive, *self.stale, *self.ended):
+            if each.gateway is not None:
+                yield from each.gateway.diverted.most
+            if each.syphon is not None:
+                yield from each.syphon.moved.most
 
     @property
     def not_reached(self) -> tuple[str, ...]:

@@ -98,6 +98,7 @@ class Order:
     rate: float | None = attrs.field(
         default=None, validator=validators.optional(validators.gt(0.0))
     )  # messages/s; None: no limit
+    force: bool = False  # also for targets that no entity is known for
 
     def __attrs_post_init__(self) -> None:
         check_targets(self.targets)

@@ -310,3 +310,10 @@ def test_only_syphons_are_seen_as_syphons() -> None:
     assert without.gone is not None
     assert (without.gone.syphon, without.count) == ("p3", 0)
     assert PairRecords().syphons_seen.count is None
+
+
+def test_records_name_the_entities_of_processes_that_run_or_have_ended() -> None:
+    diverting = GatewayRecord(diverted=CountByName(total=1, most={"far": 1}))
+    records = PairRecords(alive=(_syphon(syphon=None, gateway=diverting),), ended=(_syphon(),))
+
+    assert list(records.names()) == ["far", "orders"]

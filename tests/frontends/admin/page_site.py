@@ -14,6 +14,7 @@ import trio
 from gateway.app.operations.control_calls import of_control, of_process
 from gateway.demo.ports import free_port
 from gateway.domain.access import AccessPolicy, Refusal
+from gateway.domain.errors import InvalidRequest
 from gateway.domain.events.gateway import Event
 from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.operators.control import (
@@ -26,6 +27,7 @@ from gateway.domain.operators.control import (
     Override,
     matches,
 )
+from gateway.domain.operators.known_targets import refusal_of, unknown_among
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
 from gateway.domain.operators.process import (
     DrainReport,
@@ -72,7 +74,12 @@ class Steered:
     has_pair: bool = True  # False: a process that is a syphon alone
     is_pair_wide: bool = False  # True: other processes follow the orders
 
-    def execute(self, order: Order, operator: Operator) -> ControlAnswer:
+    async def order(self, order: Order, operator: Operator) -> ControlAnswer:
+        await trio.lowlevel.checkpoint()
+        if self.entities and not order.force:
+            unknown = unknown_among(order.targets, self.entities)
+            if unknown:
+                raise InvalidRequest(refusal_of(unknown, self.entities))
         before = self.state()
         self.orders.append((order, operator))
         given = tuple(

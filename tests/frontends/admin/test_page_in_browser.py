@@ -388,6 +388,31 @@ def test_a_failover_is_ordered_by_keyboard_with_its_consequence_reason_and_end(
     assert notice == "Fail over: the order for all entities is in effect."
 
 
+def test_an_order_for_an_unknown_entity_is_forced_only_after_its_refusal(
+    chromium: Browser, site: Site
+) -> None:
+    site.control.entities = {"orders": "primary"}
+    open_page(chromium, site)
+    chromium.until("!document.getElementById('steering').hidden")
+    chromium.evaluate("document.querySelector('[data-action=failover]').click()")
+    chromium.until("document.getElementById('order').open")
+    offered = chromium.evaluate("document.getElementById('force').checkVisibility()")
+    type_into(chromium, "targets", "ordres")
+    click(chromium, "#confirm")
+    chromium.until("document.getElementById('order-error').textContent")
+    refusal = text_of(chromium, "order-error")
+    complaints = audit(chromium)
+    click(chromium, "#force")
+    click(chromium, "#confirm")
+    chromium.until("!document.getElementById('order').open")
+    [(order, _)] = site.control.orders
+
+    assert not offered
+    assert "nobody knows 'ordres': did you mean orders?" in refusal
+    assert complaints == []
+    assert (order.targets, order.force) == (("ordres",), True)
+
+
 def test_the_page_of_a_syphon_steers_the_syphon_alone(
     chromium: Browser, site: Site, told: Told
 ) -> None:

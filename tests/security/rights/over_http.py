@@ -358,7 +358,8 @@ class _Figures:
     def exposition(self, status: Status) -> bytes:
         return b""
 
-    def execute(self, order: Order, operator: Operator) -> ControlAnswer:
+    async def order(self, order: Order, operator: Operator) -> ControlAnswer:
+        await trio.lowlevel.checkpoint()
         self.calls.append("order")
         state = ControlState(entities={}, has_pair=True)
         return ControlAnswer(
@@ -426,7 +427,7 @@ def admin_of(world: World) -> Handle:
             control=ControlFrontend(
                 world.authorizer,
                 CONTROL_CALLS,
-                [*of_control(parts), Executor(PURGE, parts.execute), redrive(parts, parts)],
+                [*of_control(parts), Executor(PURGE, parts.order), redrive(parts, parts)],
             ),
         ),
     )

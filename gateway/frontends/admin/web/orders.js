@@ -95,10 +95,10 @@ const ACTIONS = {
   },
   reload: {
     title: "Reload the configuration",
-    fields: [],
+    fields: ["reason"],
     consequence: () => "The process reads its configuration again. Log level, access policies, accounts, issuers, envelope keys and certificates take effect at once: clients whose policy is gone are refused. "
       + "If anything is wrong, nothing is changed.",
-    body: () => ({}),
+    body: ({ reason }) => ({ reason }),
     told: reloaded,
     stays: true,
   },
@@ -157,6 +157,7 @@ export class Orders {
     byId("seconds").required = fields.includes("seconds");
     byId("date-field").hidden = true;
     byId("date").required = false;
+    byId("force-field").hidden = true; // until an order is refused as nobody knows its entity
     byId("confirm").hidden = false;
     this.#explain();
     byId("order").showModal();
@@ -226,13 +227,14 @@ export class Orders {
       this.#show("The process has gone before its report came.");
       return;
     }
+    if (error instanceof Refused && error.message.includes("--force")) byId("force-field").hidden = false;
     const rights = error instanceof Refused && error.status === 401 ? " Steering needs the right Manage on everything." : "";
     setText(byId("order-error"), `The order had no effect that is known: ${error.message}.${rights}`);
   }
 
   #order({ targets, reason }) {
     const until = this.#until();
-    return { targets, reason, ...(until ? { until } : {}) };
+    return { targets, reason, ...(until ? { until } : {}), ...(byId("force").checked ? { force: true } : {}) };
   }
 
   #until() {

@@ -1,0 +1,86 @@
+"""An order for an entity that nobody knows is refused: by process, records, file and primary."""
+
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import InvalidRequest, NotAuthorized
+from gateway.domain.events.control import ControlCalled
+from gateway.domain.operators.control import Action, Operator, Order
+from gateway.domain.topics.topology import TopicProperties
+from gateway.pairing.control import Control
+from gateway.pairing.known_entities import ANSWER_LIMIT, KnownEntities
+from tests.harness.faults import Fault, Hang, Operation, Refuse
+from tests.pairing.harness import Harness, control_of, send, virtual_time
+
+pytestmark = virtual_time
+
+ANN = Operator(name="ann", peer="127.0.0.1:5000")
+
+
+async def steered(harness: Harness) -> Control:
+    pair = await harness.pair()
+    control = control_of(harness, pair)
+    control.known = KnownEntities(primary=harness.primary.broker)
+    await send(pair)()  # so that the process has seen `orders`
+    return control
+
+
+async def refusal_of(control: Control, *targets: str, action: Action = Action.FAILOVER) -> str:
+    """Empty: the order is in effect."""
+    try:
+        await control.order(Order(action=action, targets=targets), ANN)
+    except InvalidRequest as error:
+        return str(error)
+    return ""
+
+
+async def test_a_misspelt_entity_is_refused_with_the_similar_one(harness: Harness) -> None:
+    control = await steered(harness)
+
+    text = await refusal_of(control, "ordres")
+
+    assert text.startswith("targets: nobody knows 'ordres': did you mean orders?")
+    assert control.state().pins == ()
+    assert harness.events.of(ControlCalled) == []
+
+
+async def test_a_forced_order_is_in_effect_for_what_comes_later(harness: Harness) -> None:
+    control = await steered(harness)
+    order = Order(action=Action.FAILOVER, targets=("later/*", "soon"), force=True)
+
+    await control.order(order, ANN)
+    back = await refusal_of(control, "soon", "later/*", action=Action.FAILBACK)
+
+    assert back == ""  # an order in force names them
+
+
+@pytest.mark.parametrize("target", ["*", "orders", "ORD*", "planned", "rare", "news", "n*"])
+async def test_an_entity_is_known_by_process_file_and_primary(
+    harness: Harness, target: str
+) -> None:
+    control = await steered(harness)
+    control.known = KnownEntities(primary=harness.primary.store, configured=("planned",))
+    await harness.primary.store.create_queue(EntityPath("rare"), QueueProperties())
+    await harness.primary.store.create_topic(EntityPath("news"), TopicProperties())
+
+    assert await refusal_of(control, target) == ""
+
+
+@pytest.mark.parametrize(
+    ("fault", "doubt"),
+    [
+        (Hang(), "it doesn't answer"),
+        (Refuse(lambda: NotAuthorized("no right Manage")), "no right Manage"),
+    ],
+)
+async def test_while_the_primary_cannot_be_asked_only_known_entities_are_ordered(
+    harness: Harness, fault: Fault, doubt: str
+) -> None:
+    control = await steered(harness)
+    harness.primary.fail(fault, Operation.MANAGE)
+    began = trio.current_time()
+
+    assert await refusal_of(control, "orders") == ""
+    assert f"the primary can't be asked: {doubt}" in await refusal_of(control, "rare")
+    assert trio.current_time() - began <= ANSWER_LIMIT
