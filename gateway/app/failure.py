@@ -17,3 +17,10 @@ class Failure(Exception):
     def __init__(self, text: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(text)
         self.code = code
+
+
+class Unanswered(Failure):
+    """
+    An order was handed over and has no answer, so that nobody knows whether it is in effect, or in
+    part.
+    """

@@ -60,7 +60,7 @@ _add_url = click.option(
     metavar="URL",
     help="The admin endpoint: http(s)://HOST[:PORT] or unix:PATH. Default: the configuration's.",
 )
-_add_process = click.option(
+add_process = click.option(
     "--process",
     type=click.Choice(PROCESSES),
     default=SERVE,
@@ -81,7 +81,7 @@ def add_admin(function: Callable[..., None]) -> Callable[..., None]:
     Add the options that select any process with an admin endpoint; the function gets an
     `AdminChoice` as `admin`.
     """
-    return _add_process(add_gateway(function))
+    return add_process(add_gateway(function))
 
 
 def add_gateway(function: Callable[..., None]) -> Callable[..., None]:

@@ -12,9 +12,10 @@ import click
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.runtime import Runtime
-from gateway.commands.admin import add_admin, add_gateway, give
+from gateway.commands.admin import add_gateway, give
+from gateway.commands.gateways import add_gateways, add_processes, give_each
 from gateway.commands.place import complete_entity
-from gateway.commands.terminal import Invocation, command
+from gateway.commands.terminal import Invocation, add_reason, command, command_for_several
 from gateway.config.values import seconds
 from gateway.domain.operators.control import EVERYTHING, ControlAnswer, Order
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
@@ -25,7 +26,9 @@ _targets = click.argument(
     "targets", nargs=-1, metavar="[ENTITY|PATTERN]...", shell_complete=complete_entity
 )
 _all = click.option("--all", "everything", is_flag=True, help="The whole pair.")
-_reason = click.option("--reason", default="", help="For the log, the status and other operators.")
+_force = click.option(
+    "--force", is_flag=True, help="Also for entities that nobody knows: they may come later."
+)
 
 
 def until(text: str, now: datetime) -> datetime:
@@ -86,12 +89,13 @@ class RateType(click.ParamType[float]):
         return rate
 
 
-@command
-@add_gateway
+@command_for_several
+@add_gateways
 @_targets
 @_all
-@_reason
+@add_reason
 @_until
+@_force
 def failover(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     """
     Pin entities to the backlog, until `failback` or the end that --until names.
@@ -101,11 +105,12 @@ def failover(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     _give(invocation, admin, control_calls.FAILOVER, _chosen(given), given)
 
 
-@command
-@add_gateway
+@command_for_several
+@add_gateways
 @_targets
 @_all
-@_reason
+@add_reason
+@_force
 def failback(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     """
     Return entities to the primary: pinned ones, and those that failed over by themselves.
@@ -119,7 +124,7 @@ def failback(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
 @add_gateway
 @_targets
 @_all
-@_reason
+@add_reason
 def probe(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     """
     Probe entities that have failed over, or are in doubt, on the primary now.
@@ -133,11 +138,12 @@ def probe(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     sys.exit(ExitCode.DONE if is_whole else ExitCode.PARTLY)
 
 
-@command
-@add_admin
+@command_for_several
+@add_processes
 @_targets
-@_reason
+@add_reason
 @_until
+@_force
 def pause(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     """
     Pause the syphon of the gateway, until `resume` or the end that --until names.
@@ -148,19 +154,20 @@ def pause(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     _give(invocation, admin, control_calls.PAUSE, given.pop("targets") or (EVERYTHING,), given)
 
 
-@command
-@add_admin
+@command_for_several
+@add_processes
 @_targets
-@_reason
+@add_reason
+@_force
 def resume(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     """Resume the syphon of the gateway: for everything, or for what the arguments name."""
     _give(invocation, admin, control_calls.RESUME, given.pop("targets") or (EVERYTHING,), given)
 
 
-@command
-@add_admin
+@command_for_several
+@add_processes
 @click.argument("limit", type=RateType(), metavar="RATE|off")
-@_reason
+@add_reason
 def rate(invocation: Invocation, admin: AdminChoice, limit: float, **given: Any) -> None:
     """Limit the syphon of the gateway to RATE messages a second, until it ends."""
     _give(invocation, admin, control_calls.RATE, (EVERYTHING,), {**given, "rate": limit or None})
@@ -184,7 +191,9 @@ def _give(
     targets: tuple[str, ...],
     given: dict[str, Any],
 ) -> None:
-    give(invocation, admin, call, Order(**call.fixed, targets=targets, **given), lines)
+    choice = (admin, given.pop("urls"))
+    order = Order(**call.fixed, targets=targets, **given)
+    give_each(invocation, choice, call, order, lines)
 
 
 def probe_lines(address: str, answer: ProbeAnswer) -> list[str]:

@@ -7,7 +7,7 @@ import click
 from gateway.app.failure import ExitCode
 from gateway.app.operations.admin_choice import AdminChoice
 from gateway.commands.admin import add_admin, give
-from gateway.commands.terminal import Duration, Invocation, command
+from gateway.commands.terminal import Duration, Invocation, add_reason, command
 from gateway.domain.operators.process import (
     DrainReport,
     ProcessAction,
@@ -16,12 +16,10 @@ from gateway.domain.operators.process import (
 )
 from gateway.wire.pairgate.control_calls import DRAIN, RELOAD
 
-_reason = click.option("--reason", default="", help="For the log and other operators.")
-
 
 @command
 @add_admin
-@_reason
+@add_reason
 def reload(invocation: Invocation, admin: AdminChoice, reason: str) -> None:
     """
     Let the running gateway read its configuration again, as SIGHUP does.
@@ -36,7 +34,7 @@ def reload(invocation: Invocation, admin: AdminChoice, reason: str) -> None:
 
 @command
 @add_admin
-@_reason
+@add_reason
 @click.option("--wait", is_flag=True, help="Return when the drain has ended, with its report.")
 @click.option("--timeout", type=Duration(), default="5m", show_default=True, help="Of --wait.")
 def drain(

@@ -38,6 +38,20 @@ add_config = click.option(
     metavar="FILE",
     help="Default: pairgate.toml in this folder, else a pair of two stores below it.",
 )
+_add_configs = click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    help="Default: pairgate.toml in this folder, else a pair of two stores below it."
+    " Repeat it to order several gateways.",
+)
+add_reason = click.option(
+    "--reason",
+    default="",
+    metavar="TEXT",
+    help="For the log, the status and other operators.",
+)
 add_port_offset = click.option(
     "--port-offset", type=int, default=0, metavar="N", help="Move all ports by N."
 )
@@ -60,6 +74,14 @@ class Invocation:
 
     config: Path | None
     as_json: bool
+    further: tuple[Path, ...] = ()  # configurations, of an order to several gateways
+
+    @classmethod
+    def of(cls, config: Path | tuple[Path, ...] | None, *, as_json: bool) -> "Invocation":
+        """The call with the value of `--config`, which some commands take several times."""
+        if not isinstance(config, tuple):
+            return cls(config, as_json)
+        return cls(config[0] if config else None, as_json, config[1:])
 
     def read(self, binds: Sequence[str] = (), queues: Sequence[str] = ()) -> "Loaded":
         """The configuration, with these addresses of endpoints (`config.binds`) and queues."""
@@ -188,9 +210,9 @@ async def _interruptible(function: Callable[[], Awaitable[T]]) -> T:
 def failing_in_words(function: Callable[..., None]) -> Callable[..., None]:
     """Expected errors become a text (as JSON with `--json`) and an exit code, never a traceback."""
 
-    def wrapper(*, config: Path | None, as_json: bool, **arguments: Any) -> None:
+    def wrapper(*, config: Path | tuple[Path, ...] | None, as_json: bool, **arguments: Any) -> None:
         try:
-            function(Invocation(config, as_json), **arguments)
+            function(Invocation.of(config, as_json=as_json), **arguments)
         except Failure as failure:
             fail(str(failure), failure.code, as_json=as_json)
         except ConfigError as error:
@@ -205,6 +227,11 @@ def failing_in_words(function: Callable[..., None]) -> Callable[..., None]:
 def command(function: Callable[..., None]) -> click.Command:
     """A command of `pairgate`, with the options that all have."""
     return click.command()(add_config(add_json(failing_in_words(function))))
+
+
+def command_for_several(function: Callable[..., None]) -> click.Command:
+    """As `command`, of an order that one or several gateways get."""
+    return click.command()(_add_configs(add_json(failing_in_words(function))))
 
 
 def fail(text: str, code: int, *, as_json: bool) -> NoReturn:

@@ -3,11 +3,13 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 
+from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath
 from tests.e2e.commands import ADMIN, pairgate, with_fixed_port
 from tests.e2e.control import GONE, PATIENCE, answer_of, order, start_pair, under_load
@@ -165,6 +167,51 @@ async def test_an_order_survives_a_restart_and_is_shown(gateways: Gateways) -> N
     assert "pinned: ord* by anonymous: moving the primary" in people
     assert refused == 2
     assert "--all expected" in errors
+
+
+async def test_one_command_orders_several_gateways_and_tells_each_answer(
+    gateways: Gateways,
+) -> None:
+    _, _, gateway = await start_pair(gateways)
+    broker = await gateways.start(broker_config("orders") + ADMIN, name="broker")
+    here, refusing = (f"http://127.0.0.1:{each.ports[1]}" for each in (gateway, broker))
+    gone = f"http://127.0.0.1:{free_port()}"
+    config = str(broker.config_file)
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await nursery.start(partial(trio.serve_tcp, hang_up, 0, host="127.0.0.1"))
+        silent = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
+        urls = [word for url in (here, silent, refusing, gone) for word in ("--url", url)]
+        code, output, errors = await pairgate(gateway, "failover", "--all", "--json", *urls)
+        told = await pairgate(gateway, "failover", "--all", "--url", here, "--url", silent)
+        by_files = await pairgate(gateway, "failback", "--all", "--json", "--config", config)
+        misspelt = await pairgate(gateway, "failover", "ordres")
+        forced = await pairgate(gateway, "failover", "ordres", "--force", "--until", "2h")
+        nursery.cancel_scope.cancel()
+    answer = json.loads(output)
+
+    assert (code, answer["exit_code"], errors) == (1, 1, "")
+    outcomes = [each["outcome"] for each in answer["gateways"]]
+    assert outcomes == ["accepted", "unknown", "not-sent", "not-sent"]
+    assert [each.get("exit_code") for each in answer["gateways"]] == [None, 75, 1, 75]
+    assert answer["gateways"][0]["after"]["pins"][0]["target"] == "*"
+    assert "it isn't known whether the order is in effect" in answer["gateways"][1]["error"]
+    assert told[0] == 75
+    assert "failover *: nothing to do" in told[1]
+    assert f"gateway at {silent}: unknown: " in told[1]
+    assert by_files[0] == 1
+    assert [each["outcome"] for each in json.loads(by_files[1])["gateways"]] == [
+        "accepted",
+        "not-sent",
+    ]
+    assert (misspelt[0], forced[0]) == (1, 0)
+    assert "nobody knows 'ordres': did you mean orders? --force" in misspelt[2]
+
+
+async def hang_up(stream: trio.SocketStream) -> None:
+    """Take the order, and answer nothing."""
+    await stream.receive_some()
+    await stream.aclose()
 
 
 async def test_events_are_followed_across_a_restart(gateways: Gateways) -> None:

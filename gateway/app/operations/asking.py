@@ -2,17 +2,17 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
-from gateway.app.failure import ExitCode, Failure
+from gateway.app.failure import ExitCode, Failure, Unanswered
 from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.admin_endpoint import AdminEndpoint, admin_here
 from gateway.app.status.sections import SECTIONS
 from gateway.config.options import Config
 from gateway.domain.access import Right
-from gateway.domain.errors import BrokerError, MessageError
+from gateway.domain.errors import BrokerError, MessageError, Outcome
 from gateway.domain.status.process import Status
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request
@@ -23,6 +23,8 @@ from gateway.wire.pairgate.status import parse_status
 T = TypeVar("T")
 Q = TypeVar("Q")
 A = TypeVar("A")
+
+_UNKNOWN: Final = "it isn't known whether the order is in effect: `pairgate status` tells"
 
 
 async def ask(
@@ -105,13 +107,15 @@ async def give(
     for it; None: the call's own patience.
 
     Raises:
-        Failure: as `fetch`. Without an answer the order may be in effect, or in part.
+        Unanswered: no answer came to an order, which may be in effect, or in part.
+        Failure: as `fetch`.
     """
 
     async def make(endpoint: AdminEndpoint) -> A:
         return await give_to(endpoint, call, request)
 
-    return await _answered(config, choice, make, call.patience if seconds is None else seconds)
+    patience = call.patience if seconds is None else seconds
+    return await _answered(config, choice, make, patience, orders=not call.reads)
 
 
 async def give_to(endpoint: AdminEndpoint, call: ControlCall[Q, A], request: Q) -> A:
@@ -133,13 +137,18 @@ async def _answered(
     choice: AdminChoice,
     make: Callable[[AdminEndpoint], Awaitable[T]],
     seconds: float,
+    *,
+    orders: bool = False,
 ) -> tuple[str, T]:
     endpoint = await admin_here(config, choice)
     try:
         with trio.fail_after(seconds):
             return str(endpoint), await make(endpoint)
     except (BrokerError, MessageError, trio.TooSlowError) as error:
-        raise failure_of(endpoint, error, seconds) from error
+        failure = failure_of(endpoint, error, seconds)
+        if orders and not (isinstance(error, BrokerError) and error.outcome is Outcome.NOT_SENT):
+            raise Unanswered(f"{failure}; {_UNKNOWN}", failure.code) from error
+        raise failure from error
 
 
 def failure_of(

@@ -24,6 +24,7 @@ from gateway.commands.terminal import (
     Duration,
     Interrupted,
     Invocation,
+    add_reason,
     command,
     printable,
     run,
@@ -106,7 +107,7 @@ WHOLE: Final = {
     show_default=True,
     help="For the return of the entities, and then for the backlog.",
 )
-@click.option("--reason", default="", help="For the log, the status and other operators.")
+@add_reason
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @click.option("--end", is_flag=True, help="End the drill that is under way, and nothing else.")
 def drill(invocation: Invocation, admin: AdminChoice, end: bool, **given: Any) -> None:

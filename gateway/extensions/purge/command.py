@@ -11,7 +11,14 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import asking
 from gateway.app.operations.admin_choice import AdminChoice
 from gateway.commands.admin import add_gateway, give, with_keys_when_used
-from gateway.commands.terminal import Invocation, command, confirm_by_name, run, waiting
+from gateway.commands.terminal import (
+    Invocation,
+    add_reason,
+    command,
+    confirm_by_name,
+    run,
+    waiting,
+)
 from gateway.domain.errors import InvalidRequest
 from gateway.extensions.purge.order import PURGE, PurgeAnswer, PurgeOrder
 
@@ -25,7 +32,7 @@ _UNCOUNTED: Final = (
 @add_gateway
 @click.argument("queue")
 @click.option("--dead-letters", is_flag=True, help="Its dead letters instead of its messages.")
-@click.option("--reason", default="", help="For the log and other operators.")
+@add_reason
 @click.option("--confirm", metavar="QUEUE", help="For scripts: repeats the name of the queue.")
 @click.option("--messages", type=click.IntRange(0), help="With --confirm: how many have been seen.")
 def purge(invocation: Invocation, admin: AdminChoice, queue: str, **given: Any) -> None:
