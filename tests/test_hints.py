@@ -57,10 +57,3 @@ def test_an_address_that_refuses_is_named_once() -> None:
         asked = pairgate(*command, "--url", f"http://{address}")
 
         assert asked.stderr.count(address) == 1, asked.stderr
-
-
-def test_a_confirmed_purge_names_the_option_that_is_missing() -> None:
-    asked = pairgate("purge", "orders", "--confirm", "orders")
-
-    assert asked.exit_code == 2
-    assert "--messages: beside --confirm" in asked.stderr

@@ -1,6 +1,5 @@
 """`pairgate list`, `create` and `delete`: queues, topics and subscriptions."""
 
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -12,7 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from gateway.app.failure import ExitCode, Failure
+from gateway.app.failure import Failure
 from gateway.app.operations import entities
 from gateway.app.operations.entities import Changed, EntityKind, Inventory, Listed, NamedEntity
 from gateway.app.operations.ways_in import NamespaceChoice
@@ -23,7 +22,8 @@ from gateway.commands.terminal import (
     Invocation,
     add_config,
     add_json,
-    confirm_by_name,
+    add_yes,
+    ask_consent,
     failing_in_words,
     printable,
     run,
@@ -157,12 +157,9 @@ def create_subscription(
     _create(invocation, make, place, entity, properties, if_missing=if_missing)
 
 
-_add_yes = click.option("--yes", is_flag=True, help="Don't ask.")
-
-
 @_member(delete, "queue")
 @click.argument("name", shell_complete=complete_entity)
-@_add_yes
+@add_yes
 def delete_queue(invocation: Invocation, place: NamespaceChoice, name: str, yes: bool) -> None:
     """Delete the queue NAME, with its messages and its dead letters."""
     _delete(invocation, place, NamedEntity(kind=EntityKind.QUEUE, name=name), yes=yes)
@@ -170,7 +167,7 @@ def delete_queue(invocation: Invocation, place: NamespaceChoice, name: str, yes:
 
 @_member(delete, "topic")
 @click.argument("name", shell_complete=complete_entity)
-@_add_yes
+@add_yes
 def delete_topic(invocation: Invocation, place: NamespaceChoice, name: str, yes: bool) -> None:
     """Delete the topic NAME, with its subscriptions and their messages."""
     _delete(invocation, place, NamedEntity(kind=EntityKind.TOPIC, name=name), yes=yes)
@@ -179,7 +176,7 @@ def delete_topic(invocation: Invocation, place: NamespaceChoice, name: str, yes:
 @_member(delete, "subscription")
 @click.argument("topic")
 @click.argument("name", shell_complete=complete_entity)
-@_add_yes
+@add_yes
 def delete_subscription(
     invocation: Invocation, place: NamespaceChoice, topic: str, name: str, yes: bool
 ) -> None:
@@ -209,10 +206,8 @@ def _delete(
 ) -> None:
     config = invocation.read().config
     if not yes:
-        if not sys.stdin.isatty():
-            raise Failure("there is no terminal to confirm at; add --yes", ExitCode.WRONG)
         found = run(entities.look_up, config, Runtime(), place, entity)
-        confirm_by_name(loss_of(found), found.name, "it")
+        ask_consent(loss_of(found), found.name)
     gone: Changed = run(entities.delete_entity, config, Runtime(), place, entity)
     text = f"{gone.kind.value} {gone.name} deleted at {gone.target}"
     if gone.is_configured:

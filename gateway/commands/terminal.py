@@ -137,18 +137,25 @@ def waiting(
         bar.stop()
 
 
-def confirm_by_name(loss: str, name: str, what: str) -> None:
+add_yes = click.option(
+    "--yes", is_flag=True, help="Don't ask: for scripts, which have no terminal."
+)
+
+
+def ask_consent(consequence: str, name: str) -> None:
     """
-    Print what will be lost; return when the user has typed the name, which confirms the deletion of
-    `what` (it, them).
+    Print what the command will do; return when the user has typed the name of what it does that to.
 
     Raises:
-        Failure: the user has typed something else.
+        Failure: the user has typed something else, or there is no terminal. Nothing was done.
     """
-    click.echo(printable(loss), err=True)
-    typed = click.prompt(f"Type {name} to delete {what}", default="", show_default=False, err=True)
+    if not sys.stdin.isatty():
+        text = f"{consequence}\nThere is no terminal to ask at: add --yes"
+        raise Failure(text, ExitCode.WRONG)
+    click.echo(printable(consequence), err=True)
+    typed = click.prompt(f"Type {name} to go on", default="", show_default=False, err=True)
     if typed != name:
-        raise Failure(f"{typed!r} isn't {name!r}: nothing was deleted")
+        raise Failure(f"{typed!r} isn't {name!r}: nothing was done")
 
 
 class Duration(click.ParamType[float]):

@@ -112,7 +112,7 @@ async def test_a_queue_is_deleted_at_a_terminal_by_typing_its_name(gateways: Gat
 
     def delete(typed: str) -> tuple[int, str, str]:
         with at_terminal(gateway.folder, "delete", "queue", "orders") as terminal:
-            loss = terminal.sees("Type orders to delete it")
+            loss = terminal.sees("Type orders to go on")
             terminal.types(typed)
             return *terminal.ends(), loss
 
@@ -124,7 +124,7 @@ async def test_a_queue_is_deleted_at_a_terminal_by_typing_its_name(gateways: Gat
     assert unattended[0] == 2
     assert "add --yes" in unattended[2]
     assert refused[0] == 1
-    assert "nothing was deleted" in refused[1]
+    assert "nothing was done" in refused[1]
     assert "queue orders will be deleted with 2 active messages" in refused[2]
     assert set(kept) == {"orders", "bills"}
     assert deleted[0] == 0

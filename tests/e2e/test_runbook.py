@@ -77,9 +77,7 @@ HERE: Final = {
     "/backups/": "",
     "$(date +%F)": "today",
     "--for 90s": "--for 2s --rate 5 --yes",
-    "purge LABEL/x-servicebus-transfer/0": (
-        "purge east/x-servicebus-transfer/0 --confirm east/x-servicebus-transfer/0 --messages 0"
-    ),
+    "purge LABEL/x-servicebus-transfer/0": ("purge east/x-servicebus-transfer/0 --yes"),
 }
 KEY: Final = """
 [[access]]

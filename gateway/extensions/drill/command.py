@@ -25,6 +25,8 @@ from gateway.commands.terminal import (
     Interrupted,
     Invocation,
     add_reason,
+    add_yes,
+    ask_consent,
     command,
     printable,
     run,
@@ -108,7 +110,7 @@ WHOLE: Final = {
     help="For the return of the entities, and then for the backlog.",
 )
 @add_reason
-@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+@add_yes
 @click.option("--end", is_flag=True, help="End the drill that is under way, and nothing else.")
 def drill(invocation: Invocation, admin: AdminChoice, end: bool, **given: Any) -> None:
     """
@@ -126,7 +128,7 @@ def drill(invocation: Invocation, admin: AdminChoice, end: bool, **given: Any) -
     order, choice = _order(given), _choice(given)
     run(_check, config, admin, order)
     if not given["yes"]:
-        _confirm(order)
+        _ask(order, config.home_name)
     console = Console(stderr=invocation.as_json)
     try:
         outcome = run_until_interrupted(_play, config, admin, order, choice, console)
@@ -204,18 +206,14 @@ async def _check(config: Config, admin: AdminChoice, order: DrillOrder) -> None:
         raise Failure(f"a drill begins when all entities are on the primary; not so: {names}")
 
 
-def _confirm(order: DrillOrder) -> None:
-    if not sys.stdin.isatty():
-        raise Failure("--yes: needed where no terminal can confirm the drill", ExitCode.WRONG)
+def _ask(order: DrillOrder, primary: str) -> None:
     whole = "all entities" if EVERYTHING in order.targets else " ".join(order.targets)
-    name = order.namespace or "the primary"
-    text = (
+    name = order.namespace or primary
+    ask_consent(
         f"For this gateway {name} {WHOLE[order.fault]} for {order.seconds:g} s ({whole})."
-        " Its real clients are affected as by an outage: sends are diverted, receivers get errors."
+        " Its real clients are affected as by an outage: sends are diverted, receivers get errors.",
+        name,
     )
-    click.echo(printable(text), err=True)
-    if not click.confirm("Begin?", err=True):
-        raise Failure("nothing was done")
 
 
 async def _read(config: Config, admin: AdminChoice) -> Status:

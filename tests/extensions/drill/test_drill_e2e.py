@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 def at_a_terminal(gateway: GatewayProcess) -> tuple[int, str]:
     """A whole drill as a person sees it; its exit code, and the verdict."""
     with at_terminal(gateway.folder, "drill", "one", "--no-load", "--for", "1s") as terminal:
-        terminal.sees("For this gateway the primary refuses all connections for 1 s (one)")
-        terminal.sees("Begin? [y/N]:")
-        terminal.types("y")
+        terminal.sees("For this gateway east refuses all connections for 1 s (one)")
+        terminal.sees("Type east to go on:")
+        terminal.types("east")
         terminal.sees("the drill begins")
         terminal.sees("the way is restored")
         terminal.sees("the verdict")
@@ -29,7 +29,7 @@ def interrupted(gateway: GatewayProcess) -> tuple[int, str]:
     """The same, until the person has seen enough."""
     with at_terminal(gateway.folder, "drill", "two", "--no-load", "--for", "10m") as terminal:
         terminal.sees("(two)")
-        terminal.types("y")
+        terminal.types("east")
         terminal.sees("the drill begins")
         terminal.interrupts()
         return terminal.ends()
@@ -37,7 +37,7 @@ def interrupted(gateway: GatewayProcess) -> tuple[int, str]:
 
 def declined(gateway: GatewayProcess) -> tuple[int, str]:
     with at_terminal(gateway.folder, "drill", "--no-load") as terminal:
-        terminal.sees("Begin? [y/N]:")
+        terminal.sees("Type east to go on:")
         terminal.types("")
         return terminal.ends()
 

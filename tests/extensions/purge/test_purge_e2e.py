@@ -24,7 +24,7 @@ def typed(gateway: GatewayProcess, *answers: str) -> list[tuple[int, str]]:
     for answer in answers:
         with at_terminal(gateway.folder, "purge", QUEUE) as terminal:
             terminal.sees("would never arrive there.")
-            terminal.sees(f"Type {QUEUE} to delete them:")
+            terminal.sees(f"Type {QUEUE} to go on:")
             terminal.types(answer)
             found.append(terminal.ends())
     return found
@@ -35,7 +35,7 @@ async def test_a_backlog_queue_is_purged_after_its_name_was_typed(gateways: Gate
     await order(gateway, "failover", targets=["*"])
     for _ in range(3):
         assert await send(gateway.address, "one", b"test data") == (201, "backlog")
-    arguments = ("purge", QUEUE, "--confirm", QUEUE, "--json", "--messages")
+    arguments = ("purge", QUEUE, "--yes", "--json", "--messages")
 
     too_few = await pairgate(gateway, *arguments, "2")
     no_terminal = await pairgate(gateway, "purge", QUEUE)
@@ -46,8 +46,10 @@ async def test_a_backlog_queue_is_purged_after_its_name_was_typed(gateways: Gate
     assert too_few[0] == 1
     assert "more has come" in too_few[2]
     assert no_terminal[0] == 2
+    assert f"3 messages of {QUEUE} will be deleted" in no_terminal[2]
+    assert "add --yes" in no_terminal[2]
     assert wrong[0] == 1
-    assert "nothing was deleted" in wrong[1]
+    assert "nothing was done" in wrong[1]
     assert right[0] == 0
     assert f"3 messages of {QUEUE} deleted" in right[1]
     assert (nothing[0], json.loads(nothing[1])["purged"]) == (0, 0)
