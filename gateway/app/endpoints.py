@@ -1,7 +1,7 @@
 """The ports that clients connect to, each with the front end of its protocol."""
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
@@ -12,10 +12,23 @@ from gateway.app.assembly.parts import Parts
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
 from gateway.app.servers import Basis, Makings, Server, Tls, make_server
-from gateway.config.endpoints import SERVE, host_of_bind, is_loopback, moved, requires_tls
-from gateway.config.options import Config
+from gateway.config.endpoints import (
+    ADMIN,
+    SERVE,
+    host_of_bind,
+    is_loopback,
+    moved,
+    requires_tls,
+)
+from gateway.config.options import Config, Endpoint
 from gateway.domain.access import Refusal
-from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
+from gateway.domain.events.gateway import (
+    ConnectionCrashed,
+    ConnectionLost,
+    Event,
+    Listening,
+    PageServed,
+)
 from gateway.fair_budget import FairBudget
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import Issuers
@@ -48,6 +61,16 @@ class OpenEndpoint:
     def apply(self, fresh: Config) -> None:
         """Apply the access policies and accounts of that configuration."""
         self.makings.apply(fresh)
+
+
+def listening(options: Endpoint, address: str) -> Iterator[Event]:
+    """The events of an endpoint that accepts connections at that address."""
+    yield Listening(protocol=options.protocol, address=address)
+    if options.protocol == ADMIN and unix.path_of(address) is None:
+        host, _, port = address.rpartition(":")
+        here = "localhost" if host.strip("[]") in {"0.0.0.0", "::"} else host
+        scheme = "http" if options.tls is None else "https"
+        yield PageServed(page=f"{scheme}://{here}:{port}/")
 
 
 class Given(Protocol):

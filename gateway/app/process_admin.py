@@ -12,15 +12,14 @@ import trio
 
 from gateway.app.assembly.parts import make_issuers
 from gateway.app.certificates import CertificateWatch
-from gateway.app.endpoints import bind_endpoint, make_basis, tls_of
+from gateway.app.endpoints import bind_endpoint, listening, make_basis, tls_of
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.control_calls import of_control, of_process
 from gateway.app.process_control import ProcessControl
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
 from gateway.app.status.board import StatusBoard, make_figures
-from gateway.config.endpoints import ADMIN, host_of_bind, is_loopback
+from gateway.config.endpoints import host_of_bind, is_loopback
 from gateway.config.file import Loaded
-from gateway.domain.events.gateway import Listening
 from gateway.fair_budget import FairBudget
 from gateway.frontends.issuers import Issuers
 from gateway.net.listeners import Listener
@@ -102,11 +101,13 @@ class ProcessAdmin:
         await services.start(runtime.audits.run)
         await services.start(self.control.run)
         await services.start(self._certificates.run)
-        for port, server in self._ports:
+        endpoints = self.board.config.endpoints_of(self.process).values()
+        for endpoint, (port, server) in zip(endpoints, self._ports, strict=True):
             await services.start(
                 partial(port.serve, server.serve_connection, connections=connections)
             )
-            runtime.observer.report(Listening(protocol=ADMIN, address=port.address))
+            for event in listening(endpoint, port.address):
+                runtime.observer.report(event)
 
     def close(self) -> None:
         """Note that the work of the process has ended: operators get their last answers."""

@@ -46,6 +46,13 @@ class Listening(Event):
 
 
 @attrs.frozen(kw_only=True)
+class PageServed(Event):
+    """A browser finds the operators' page at this URL."""
+
+    page: str
+
+
+@attrs.frozen(kw_only=True)
 class Started(Event):
     """All parts are running."""
 
