@@ -74,6 +74,7 @@ def test_an_answer_tells_what_changed_and_what_is_in_effect() -> None:
         pins=(pin,),
         rate=200.0,
         not_reached=("serve on gw-2 (process 7): it may not read on the secondary",),
+        reach_unknown="the secondary doesn't answer",
     )
     answer = ControlAnswer(
         action="failover", targets=("*",), changed=True, before=before, after=after
@@ -86,8 +87,9 @@ def test_an_answer_tells_what_changed_and_what_is_in_effect() -> None:
         "  and 3 more",
         "pinned: * by ann until 2026-11-25 02:00 UTC: upgrade",
         "rate limit: 200 messages a second",
-        "not reached: serve on gw-2 (process 7): it may not read on the secondary; give it the"
-        " order itself",
+        "not reached: serve on gw-2 (process 7): it may not read on the secondary",
+        "  -> give these the order, too: repeat --url for each",
+        "not known which other processes follow it: the secondary doesn't answer",
     ]
 
 

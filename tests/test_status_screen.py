@@ -122,3 +122,18 @@ def test_a_program_gets_one_line_for_each_fact() -> None:
 
     assert sum(line.startswith("!") for line in lines) == 3
     assert not [line for line in lines[:15] if line.endswith(" ")]
+
+
+def test_processes_that_orders_do_not_reach_are_named_and_doubts_while_one_is_in_force() -> None:
+    well, doubt = page_states.healthy(), "the secondary doesn't answer"
+    assert well.pair is not None
+    missed = ("serve on gw-2 (process 7): why",)
+    pair = attrs.evolve(well.pair, not_reached=missed, reach_unknown=doubt)
+    pinned = attrs.evolve(pair, pins=("* by ann",))
+    before, during = (
+        in_one_line(shown(attrs.evolve(well, pair=each), 200)) for each in (pair, pinned)
+    )
+
+    assert "not reached: serve on gw-2 (process 7): why" in before
+    assert doubt not in before
+    assert f"not known which other processes follow them: {doubt}" in during

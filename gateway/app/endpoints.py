@@ -15,12 +15,13 @@ from gateway.app.servers import Basis, Makings, Server, Tls, make_server
 from gateway.config.endpoints import (
     ADMIN,
     SERVE,
+    Endpoint,
     host_of_bind,
     is_loopback,
     moved,
     requires_tls,
 )
-from gateway.config.options import Config, Endpoint
+from gateway.config.options import Config
 from gateway.domain.access import Refusal
 from gateway.domain.events.gateway import (
     ConnectionCrashed,

@@ -31,6 +31,7 @@ class ProcessControl:
     ask_end: Callable[[str], None]  # drain; called again, cut off
     work: Callable[[], Workload]
     reloader: Reloader | None = None
+    place: str = ""  # as the records of its pair name the process
     ended: trio.Event = attrs.field(factory=trio.Event)  # set when the drain has ended
     _began: float = attrs.field(default=0.0, init=False)  # the drain, by Trio's clock
     _before: Workload | None = attrs.field(default=None, init=False)
@@ -83,6 +84,7 @@ class ProcessControl:
             reason=self.readiness.reason,
             log_level="" if current is None else current.logging.level,
             access=() if current is None else tuple(each.name for each in current.access),
+            place=self.place,
         )
 
     async def _reload(

@@ -21,10 +21,12 @@ from gateway.app.assembly.building import make_parts
 from gateway.app.assembly.others import PeerPort, PortPlan, ProcessPlace, others_of
 from gateway.app.assembly.pairs import renew_envelopes
 from gateway.app.assembly.parts import Parts
+from gateway.app.assembly.records import RecordParts
 from gateway.app.assembly.services import services_of
 from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import (
     OpenEndpoint,
+    listening,
     open_endpoints,
 )
 from gateway.app.failure import ExitCode, Failure
@@ -39,7 +41,7 @@ from gateway.config.endpoints import ADMIN, SERVE, moved
 from gateway.config.file import Loaded
 from gateway.config.options import Config
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
-from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
+from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.net.visits import current_visit
@@ -198,7 +200,7 @@ class _Gateway:
         parts = await make_parts(stack, config, runtime, others=others, adopted=options.adopted)
         collect_seldom()
         pool = plan.make(parts, runtime, ending.fail)
-        process = _make_control(config, ending, self.reloader)
+        process = _make_control(config, ending, self.reloader, parts.records)
         parts = attrs.evolve(
             parts,
             workers=pool.statuses,
@@ -224,8 +226,9 @@ class _Gateway:
 
         def announce() -> None:
             for endpoint in endpoints:
-                address = endpoint.listener.address
-                runtime.observer.report(Listening(protocol=endpoint.protocol, address=address))
+                opened = config.endpoints[endpoint.number]
+                for event in listening(opened, endpoint.listener.address):
+                    runtime.observer.report(event)
                 endpoint.listener.own_file()
             ending.readiness.begin()
             runtime.observer.report(Started(configuration=loaded.source))
@@ -298,7 +301,10 @@ def apply_reloaded(
 
 
 def _make_control(
-    config: Config, ending: GatewayShutdown, reloader: Reloader | None
+    config: Config,
+    ending: GatewayShutdown,
+    reloader: Reloader | None,
+    records: RecordParts | None,
 ) -> ProcessControl:
     def work() -> Workload:
         # The clients of workers aren't counted.
@@ -312,6 +318,7 @@ def _make_control(
         work=work,
         reloader=reloader,
         ended=ending.ended,
+        place="" if records is None else records.place,
     )
 
 

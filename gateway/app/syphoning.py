@@ -216,6 +216,7 @@ def _make_admin(
         ask_end=ending.ask,
         work=ending.work,
         reloader=reloader,
+        place="" if parts.records is None else parts.records.place,
     )
     steering.on_reload(apply)
     assert parts.control is not None, "made before"

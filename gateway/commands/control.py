@@ -225,5 +225,9 @@ def lines(address: str, answer: ControlAnswer) -> list[str]:
     found += [f"paused: {each.text}" for each in after.pauses]
     if after.rate is not None:
         found.append(f"rate limit: {after.rate:g} messages a second")
-    found += [f"not reached: {each}; give it the order itself" for each in after.not_reached]
+    found += [f"not reached: {each}" for each in after.not_reached]
+    if after.not_reached:
+        found.append("  -> give these the order, too: repeat --url for each")
+    if after.reach_unknown:
+        found.append(f"not known which other processes follow it: {after.reach_unknown}")
     return found

@@ -64,7 +64,7 @@ def add_processes(function: Callable[..., None]) -> Callable[..., None]:
 
 @attrs.frozen(kw_only=True)
 class _Asked:
-    """One of the gateways."""
+    """A gateway that gets the order."""
 
     name: str  # as the user gave it
     config: Config
@@ -72,7 +72,7 @@ class _Asked:
 
 
 @attrs.frozen(kw_only=True)
-class _Result:
+class _GatewayAnswer:
     """An answer with the endpoint's address, or a failure."""
 
     name: str
@@ -141,16 +141,16 @@ def _asked(invocation: Invocation, admin: AdminChoice, urls: Sequence[str]) -> l
 
 async def _give_to_all(
     asked: Sequence[_Asked], call: ControlCall[Q, A], request: Q
-) -> list[_Result]:
-    results = dict[int, _Result]()
+) -> list[_GatewayAnswer]:
+    results = dict[int, _GatewayAnswer]()
 
     async def give_to(index: int, one: _Asked) -> None:
         try:
             address, answer = await asking.give(one.config, one.admin, call, request)
         except Failure as failure:
-            results[index] = _Result(name=one.name, failure=failure)
+            results[index] = _GatewayAnswer(name=one.name, failure=failure)
         else:
-            results[index] = _Result(name=address, answer=answer)
+            results[index] = _GatewayAnswer(name=address, answer=answer)
 
     async with trio.open_nursery() as nursery:
         for index, one in enumerate(asked):
@@ -158,7 +158,7 @@ async def _give_to_all(
     return [results[index] for index in range(len(asked))]
 
 
-def _lines(result: _Result, lines: Callable[[str, A], Sequence[str]]) -> Sequence[str]:
+def _lines(result: _GatewayAnswer, lines: Callable[[str, A], Sequence[str]]) -> Sequence[str]:
     if result.failure is None:
         return lines(result.name, result.answer)
     what = "unknown" if result.outcome == UNKNOWN else "not in effect"

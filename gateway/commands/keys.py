@@ -1,7 +1,7 @@
 """`pairgate keys`: changes keys while clients, gateways and syphons go on."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -80,7 +80,9 @@ def rotate(
         made = key_rotation.rotate(loaded, file, name, os.environ, finish=finish)
     gateway = _reload(loaded, admin)
     others = {} if admin.url else {kind: _reload_other(loaded, admin, kind) for kind in OTHERS}
-    _print(invocation, made, gateway, {kind: one for kind, one in others.items() if one})
+    reached = {kind: one for kind, one in others.items() if one}
+    left = _not_reloaded(loaded, admin, [gateway, *reached.values()]) if name == ENVELOPE else ()
+    _print(invocation, made, gateway, reached, left)
     refused = [f"{kind}: {one.problem}" for kind, one in others.items() if one and one.refused]
     if refused:
         text = f"the key is written, and not every process reloaded: {'; '.join(refused)}"
@@ -146,13 +148,28 @@ def _reload_other(loaded: Loaded, admin: AdminChoice, kind: str) -> _Reload | No
         return _Reload(problem=str(failure), refused=True)
 
 
+def _not_reloaded(
+    loaded: Loaded, admin: AdminChoice, reloads: Sequence[_Reload]
+) -> tuple[str, ...]:
+    """The other processes of the pair, which need the keys as well, by their records."""
+    status = None
+    with suppress(Failure):
+        _, status = run(ask_status, loaded.config, admin)
+    places = {each.answer.after.place for each in reloads if each.answer is not None}
+    return key_rotation.not_reloaded(status, places)
+
+
 def _with_old_keys_first(config: Config) -> Config:
     turned = (attrs.evolve(each, keys=each.keys[::-1]) for each in config.access)
     return attrs.evolve(config, access=tuple(turned))
 
 
 def _print(
-    invocation: Invocation, made: KeyRotation, reload: _Reload, others: Mapping[str, _Reload]
+    invocation: Invocation,
+    made: KeyRotation,
+    reload: _Reload,
+    others: Mapping[str, _Reload],
+    left: Sequence[str],
 ) -> None:
     needs_restart = () if reload.answer is None else reload.answer.needs_restart
     value = {
@@ -165,6 +182,7 @@ def _print(
         "problem": reload.problem,
         "needs_restart": list(needs_restart),
         "others": {kind: each.address for kind, each in others.items()},
+        "not_reloaded": list(left),
     }
     done = "done" if made.changed else "nothing to do"
     lines = [f"{made.name}: {made.stage.value}: {done}"]
@@ -172,6 +190,7 @@ def _print(
     lines.append(f"  reloaded: {reload.address or f'no gateway here: {reload.problem}'}")
     for kind, each in others.items():
         lines.append(f"  {kind}: {f'reloaded: {each.address}' if each.address else each.problem}")
+    lines += [f"  not reloaded: {each}: give it the keys, and reload it there" for each in left]
     if needs_restart:
         lines.append(f"  need a restart: {', '.join(needs_restart)}")
     if made.next_step:

@@ -185,6 +185,10 @@ def _pair(pair: PairStatus, now: datetime, told: str) -> Iterator[Fact]:
     yield "syphon", _syphon(pair, now)
     if (syphons := syphons_text(pair, now)) != progress_of(pair, now).why:
         yield "syphons", syphons
+    for place in pair.not_reached:
+        yield "orders", f"not reached: {place}"
+    if pair.reach_unknown and (pair.pins or pair.syphon.pauses):
+        yield "orders", f"not known which other processes follow them: {pair.reach_unknown}"
     sends = ", ".join(
         f"{each.messages} {each.outcome}"
         f"{f' by {each.accepted_by}' if each.accepted_by else f' ({each.error})'}"

@@ -15,6 +15,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.events.control import ControlCalled, ControlEnded
 from gateway.domain.failover import State
+from gateway.domain.health.process_records import ALONE
 from gateway.domain.operators.control import (
     EVERYTHING,
     MOST,
@@ -30,8 +31,7 @@ from gateway.domain.operators.control import (
 from gateway.domain.operators.given_orders import GivenOrder, InForce
 from gateway.domain.operators.probe import ACTION as PROBE
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
-from gateway.pairing.entity_cache import EntityCache
-from gateway.pairing.known_entities import KnownEntities
+from gateway.pairing.entity_cache import EntityCache, KnownEntities
 from gateway.pairing.prober import AT_ONCE, Prober
 from gateway.pairing.records.order_book import OrderBook
 from gateway.pairing.records.reader import RecordReader
@@ -41,6 +41,7 @@ from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Observer, WallClock
 
+FRESH: Final = 2.0  # seconds for which the answer to an order may be of earlier records
 LONGEST_SLEEP: Final = 30.0  # seconds, after which a step of the wall clock is noticed
 
 
@@ -85,7 +86,10 @@ class Control:
         self._check(order)
         if self.known is not None and not order.force:
             await self.known.refuse_unknown(order.targets, self._seen)
-        return self.execute(order, operator)
+        answer = self.execute(order, operator)
+        if self.reader is not None:
+            await self.reader.look_again(FRESH)
+        return attrs.evolve(answer, after=self.state(order.targets))
 
     def execute(self, order: Order, operator: Operator) -> ControlAnswer:
         """
@@ -160,6 +164,13 @@ class Control:
         return self.book is not None and (self.reader is None or self.reader.exists)
 
     @property
+    def reach_unknown(self) -> str:
+        """Why it isn't known which other processes follow orders from here; empty: it is."""
+        if self.states is None and not self.syphons:
+            return ""  # there is nothing to order
+        return ALONE if self.book is None or self.reader is None else self.reader.known.unknown
+
+    @property
     def _pins(self) -> Overrides:
         return self.pauses.pins if self.states is None else self.states.pins
 
@@ -213,6 +224,7 @@ class Control:
             has_pair=self.states is not None,
             has_syphon=bool(self.syphons),
             not_reached=() if self.reader is None else self.reader.known.not_reached,
+            reach_unknown=self.reach_unknown,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -1,5 +1,6 @@
 """Maintenance of a primary whose backlog a syphon of its own moves: the primary is spared."""
 
+import json
 import re
 
 import pytest
@@ -7,7 +8,7 @@ import trio
 
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
-from tests.e2e.commands import ADMIN, with_fixed_port
+from tests.e2e.commands import ADMIN, get, with_fixed_port
 from tests.e2e.control import order, under_load
 from tests.e2e.installation import client
 from tests.e2e.processes import PATIENT, Gateways, broker_config, pair_config
@@ -62,6 +63,7 @@ async def test_nothing_reaches_the_primary_between_failover_and_failback(
         await later.more("backlog", 30)
         await trio.sleep(FOLLOWED)
         during = await on_primary()
+        _, body = await trio.to_thread.run_sync(get, gateway.ports[1], "/status")
         await order(gateway, "failback", targets=["*"])
         await later.more("primary")
     accepted = len(load.accepted) + len(later.accepted)
@@ -71,6 +73,8 @@ async def test_nothing_reaches_the_primary_between_failover_and_failback(
                 break
             await trio.sleep(0.2)
 
-    assert over["after"]["not_reached"] == []
+    assert (over["after"]["not_reached"], over["after"]["reach_unknown"]) == ([], "")
+    kinds = [each.partition(" on ")[0] for each in json.loads(body)["pair"]["processes"]]
+    assert sorted(kinds) == ["serve", "syphon"]
     assert during == before
     assert syphon.count("syphoned") > 0

@@ -9,7 +9,7 @@ from gateway.domain.events.control import ControlCalled
 from gateway.domain.operators.control import Action, Operator, Order
 from gateway.domain.topics.topology import TopicProperties
 from gateway.pairing.control import Control
-from gateway.pairing.known_entities import ANSWER_LIMIT, KnownEntities
+from gateway.pairing.entity_cache import ANSWER_LIMIT, KnownEntities
 from tests.harness.faults import Fault, Hang, Operation, Refuse
 from tests.pairing.harness import Harness, control_of, send, virtual_time
 

@@ -25,7 +25,7 @@ from gateway.domain.errors import BrokerError, NotAuthorized
 from gateway.domain.events.gateway import BacklogReady, Doubtful
 from gateway.net.secret_files import check_secret_file
 from gateway.pairing.additions import PairDependencies, PairPeers
-from gateway.pairing.known_entities import KnownEntities
+from gateway.pairing.entity_cache import KnownEntities
 from gateway.pairing.pair import Pair, PairParts, Spool
 from gateway.pairing.provision import Backlog, backlog_paths, further_queues, usable_backlog
 from gateway.pairing.syphon.destination import Destination

@@ -20,6 +20,7 @@ from gateway.domain.health.process_records import (
     GatewayRecord,
     ProcessRecord,
     SyphonRecord,
+    place_of,
 )
 from gateway.domain.message import AcceptedBy
 from gateway.domain.operators.control import EVERYTHING
@@ -52,6 +53,11 @@ class RecordParts:
     @property
     def host(self) -> str:
         return self.pairing.origin or socket.gethostname()
+
+    @property
+    def place(self) -> str:
+        """This process as the records of the pair name it."""
+        return place_of(self.kind, self.host, os.getpid())
 
 
 def make_records(

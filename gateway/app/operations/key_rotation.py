@@ -9,7 +9,7 @@
 import enum
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -123,6 +123,16 @@ def backlog_doubt(status: Status | None) -> str:
         if pending:
             return f"{pending} messages wait {place}"
     return ""
+
+
+def not_reloaded(status: Status | None, reloaded: Collection[str]) -> tuple[str, ...]:
+    """
+    The processes of the pair that are alive by their records, but for those in these places, which
+    have reloaded. Empty also if no gateway here tells them.
+    """
+    if status is None or status.pair is None:
+        return ()
+    return tuple(each for each in status.pair.processes if each not in reloaded)
 
 
 def rotate_envelope(

@@ -24,11 +24,13 @@ from gateway.domain.failover import State
 from gateway.domain.health.abilities import Ability, AbilityState
 from gateway.domain.health.backlog_model import Depth
 from gateway.domain.health.depth_history import DepthSample, first_queues
+from gateway.domain.health.process_records import ALONE
 from gateway.domain.health.way_home import WayHome, progress_of
 from gateway.domain.operators.control import Override
 from gateway.domain.status.figures import merged
 from gateway.domain.status.pair import (
     MOST_ENTITIES,
+    MOST_PROCESSES,
     BacklogStatus,
     BusyEntity,
     PairStatus,
@@ -105,11 +107,23 @@ class StatusBoard:
                 pair_status = await self._pair(pair, pairing)
             elif self.syphon is not None and pairing is not None:
                 pair_status = await self._lone(self.syphon, pairing)
-        if pair_status is not None and (records := self._records) is not None:
-            others = records.reader.known.problems_but_for(records.book.process)
-            pair_status = attrs.evolve(pair_status, process_problems=others)
+        if pair_status is not None:
+            pair_status = self._with_others(pair_status)
         workers = Workers() if self.parts is None else await self.parts.workers()
         return merged(self._status(pair_status), workers.running, workers.ended)
+
+    def _with_others(self, pair: PairStatus) -> PairStatus:
+        """The status with what the records of the pair's other processes tell."""
+        if self._records is None:
+            return attrs.evolve(pair, reach_unknown=ALONE)
+        known, own = self._records.reader.known, self._records.book.process
+        return attrs.evolve(
+            pair,
+            process_problems=known.problems_but_for(own),
+            processes=tuple(each.place for each in known.alive[:MOST_PROCESSES]),
+            not_reached=known.not_reached,
+            reach_unknown=known.unknown,
+        )
 
     @property
     def _records(self) -> RecordParts | None:

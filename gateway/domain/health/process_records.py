@@ -22,6 +22,13 @@ ORDERS_HOLD: Final = timedelta(minutes=30)
 MOST_BYTES: Final = 4096  # of a record on the secondary
 MOST_RECORDS: Final = 2000  # processes that a reader remembers
 MOST_PROBLEMS: Final = 20  # of other processes, so that a verdict stays readable
+ALONE: Final = "orders to this process are told to no other one"
+MOST_NAMED: Final = 20  # processes that an order doesn't reach: a fleet may have hundreds
+
+
+def place_of(kind: str, host: str, pid: int) -> str:
+    """A process for people, which is another one after a restart."""
+    return f"{kind} on {host} (process {pid})"
 
 
 @attrs.frozen(kw_only=True)
@@ -85,7 +92,7 @@ class ProcessRecord:
     @property
     def place(self) -> str:
         """The place where the process runs, for people."""
-        return f"{self.kind} on {self.host} (process {self.pid})"
+        return place_of(self.kind, self.host, self.pid)
 
     @property
     def alive_for(self) -> timedelta:
@@ -157,14 +164,18 @@ class PairRecords:
 
     @property
     def not_reached(self) -> tuple[str, ...]:
-        """The processes that run and follow no orders of others: which, and why."""
+        """
+        The processes that run and follow no orders of others: which, and why. At most `MOST_NAMED`,
+        and a line that counts the others.
+        """
         found: list[str] = []
         for each in self.alive:
             if not each.version:
                 found.append(f"{each.place}: an earlier version, which follows no orders of others")
             elif each.sees_others is False:
                 found.append(f"{each.place}: it may not read on the secondary")
-        return tuple(found)
+        more = len(found) - MOST_NAMED
+        return (*found[:MOST_NAMED], *([f"and {more} more"] if more > 0 else ()))
 
     def problems_but_for(self, own: str) -> tuple[Problem, ...]:
         """The problems of the processes that are alive, but for the process `own`."""

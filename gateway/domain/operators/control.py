@@ -236,6 +236,8 @@ class ControlState:
     has_syphon: bool = False
     # Processes of the pair that follow no orders from here: which, and why.
     not_reached: tuple[str, ...] = ()
+    # Why it isn't known which other processes follow orders from here; empty: it is known.
+    reach_unknown: str = ""
 
 
 @attrs.frozen(kw_only=True)

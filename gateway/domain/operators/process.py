@@ -41,6 +41,7 @@ class ProcessState:
     reason: str  # why it is ready or not
     log_level: str
     access: tuple[str, ...] = ()  # names of the access policies in effect
+    place: str = ""  # as the records of its pair name the process; empty: it leaves none
 
 
 @attrs.frozen(kw_only=True)

@@ -34,6 +34,7 @@ from gateway.domain.status.figures import (
     place,
 )
 
+MOST_PROCESSES: Final = 100  # of the pair that are named
 MOST_ENTITIES: Final = 100  # troubled entities by name; the others are only counted
 RATE_SECONDS: Final = 10.0  # the window of rates
 FALLS: Final = timedelta(seconds=60)  # after a fall of the depth a syphon counts as running
@@ -441,6 +442,10 @@ class PairStatus:
             of=lambda pair: len(pair.process_problems),
         ),
     )
+    processes: tuple[str, ...] = ()  # that are alive by their records; at most `MOST_PROCESSES`
+    not_reached: tuple[str, ...] = ()  # those that follow no orders from here: which, and why
+    # Why it isn't known which processes follow orders from here; empty: it is known.
+    reach_unknown: str = ""
 
     @property
     def syphons_alive(self) -> int | None:

@@ -13,6 +13,7 @@ from gateway.app.operations.key_rotation import (
     KeyRotation,
     Stage,
     backlog_doubt,
+    not_reloaded,
     rotate,
     rotate_envelope,
 )
@@ -359,3 +360,14 @@ def test_without_a_key_of_the_envelope_the_failure_says_where_it_belongs(here: H
 
     with pytest.raises(Failure, match=r"\[pairing\] envelope_keys"):
         here.envelope()
+
+
+def test_the_processes_of_the_pair_that_did_not_reload_are_named() -> None:
+    assert OUTAGE.pair is not None
+    pair = attrs.evolve(
+        OUTAGE.pair, processes=("serve on a (process 1)", "syphon on b (process 2)")
+    )
+    status = attrs.evolve(OUTAGE, pair=pair)
+
+    assert not_reloaded(status, {"serve on a (process 1)"}) == ("syphon on b (process 2)",)
+    assert not_reloaded(None, set()) == ()

@@ -14,6 +14,7 @@ from gateway.domain.health.heartbeats import Heartbeat
 from gateway.domain.health.problems import Problem
 from gateway.domain.health.process_records import (
     MOST_BYTES,
+    MOST_NAMED,
     CountByName,
     GatewayRecord,
     PairRecords,
@@ -317,3 +318,16 @@ def test_records_name_the_entities_of_processes_that_run_or_have_ended() -> None
     records = PairRecords(alive=(_syphon(syphon=None, gateway=diverting),), ended=(_syphon(),))
 
     assert list(records.names()) == ["far", "orders"]
+
+
+def test_the_processes_that_no_order_reaches_are_named_up_to_a_number() -> None:
+    blind = _syphon(version="1", sees_others=False)
+    few = PairRecords(alive=(blind, _syphon(version="1", sees_others=True), _syphon()))
+    many = PairRecords(alive=(blind,) * (MOST_NAMED + 5), stale=(blind,))
+
+    assert few.not_reached == (
+        "syphon on gw-1 (process 7): it may not read on the secondary",
+        "syphon on gw-1 (process 7): an earlier version, which follows no orders of others",
+    )
+    assert len(many.not_reached) == MOST_NAMED + 1
+    assert many.not_reached[-1] == "and 5 more"

@@ -71,6 +71,7 @@ class Steered:
     pins: tuple[Override, ...] = ()
     pauses: tuple[Override, ...] = ()
     entities: Mapping[str, str] = attrs.field(factory=dict)  # their states
+    not_reached: tuple[str, ...] = ()
     has_pair: bool = True  # False: a process that is a syphon alone
     is_pair_wide: bool = False  # True: other processes follow the orders
 
@@ -129,6 +130,7 @@ class Steered:
             pauses=self.pauses,
             has_pair=self.has_pair,
             has_syphon=True,
+            not_reached=self.not_reached,
         )
 
 

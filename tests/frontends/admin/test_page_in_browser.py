@@ -392,6 +392,7 @@ def test_an_order_for_an_unknown_entity_is_forced_only_after_its_refusal(
     chromium: Browser, site: Site
 ) -> None:
     site.control.entities = {"orders": "primary"}
+    site.control.not_reached = ("serve on gw-2 (process 7): it may not read",)
     open_page(chromium, site)
     chromium.until("!document.getElementById('steering').hidden")
     chromium.evaluate("document.querySelector('[data-action=failover]').click()")
@@ -405,9 +406,13 @@ def test_an_order_for_an_unknown_entity_is_forced_only_after_its_refusal(
     click(chromium, "#force")
     click(chromium, "#confirm")
     chromium.until("!document.getElementById('order').open")
+    notice = chromium.until("document.getElementById('notice').textContent")
     [(order, _)] = site.control.orders
 
     assert not offered
+    assert notice.endswith(
+        "Not reached, so order them, too: serve on gw-2 (process 7): it may not read."
+    )
     assert "nobody knows 'ordres': did you mean orders?" in refusal
     assert complaints == []
     assert (order.targets, order.force) == (("ordres",), True)

@@ -111,6 +111,7 @@ class Members:
             states=pair.states,
             entity_cache=pair.entity_cache,
             book=book,
+            reader=reader,
         )
         member = Member(control=control, book=book, reader=reader, pair=pair)
         async with self._run(member, kind, secondary, [pair.run]):
@@ -127,6 +128,7 @@ class Members:
             pauses=syphon.pauses,
             syphons=[syphon],
             book=book,
+            reader=reader,
         )
         member = Member(control=control, book=book, reader=reader, syphon=syphon)
         async with self._run(member, "syphon", None, [], [syphon.run]):

@@ -170,7 +170,11 @@ async def test_a_sidecar_that_may_only_send_steers_the_syphon_and_sees_its_own_p
         await trio.sleep(0.1)
         record = next(each for each in told.alive if each.gateway is not None)
         held = syphon.control.pauses.is_paused(EntityPath("orders"))
+        doubt = gateway.control.state().reach_unknown
+        [missed] = syphon.control.state().not_reached
 
+    assert doubt == "no right to receive"
+    assert missed == f"{record.place}: it may not read on the secondary"
     assert (gateway.reader.known.unknown, record.sees_others) == ("no right to receive", False)
     assert held
 

@@ -2,6 +2,7 @@
 
 import { byId, element, setContent, setText } from "./dom.js";
 import { Lost, Refused } from "./gateway.js";
+import { reachOf } from "./tables.js";
 import { count, messages } from "./words.js";
 
 const all = (targets) => targets.includes("*");
@@ -24,6 +25,11 @@ function reloaded({ changed, after, needs_restart: restarts, warnings }) {
     restarts.length ? `These sections need a restart: ${restarts.join(", ")}.` : "Nothing needs a restart.",
     ...warnings.map((text) => `Warning: ${text}`),
   ]);
+}
+
+function ordered({ targets }, { changed, after }) {
+  const left = after.not_reached.length ? ` ${reachOf(after)}` : "";
+  return `the order for ${named(targets)} ${changed ? "is in effect" : "was in effect already"}.${left}`;
 }
 
 function drained({ changed, report }) {
@@ -202,7 +208,7 @@ export class Orders {
     try {
       const value = body ? body(fields, this.#about) : this.#order(fields);
       const answer = await this.#gateway.post(`/v1/${action}`, value, patience);
-      const words = told ? told(answer) : `the order for ${named(fields.targets)} ${answer.changed ? "is in effect" : "was in effect already"}.`;
+      const words = told ? told(answer) : ordered(fields, answer);
       if (stays) this.#show(words);
       else byId("order").close();
       this.#done(stays ? "" : `${title}: ${words}`, action);

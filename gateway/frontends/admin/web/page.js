@@ -156,7 +156,7 @@ async function readPermissions(status) {
 }
 
 async function readControl(status) {
-  const told = JSON.stringify([status.pair?.pins, status.pair?.syphon.pauses]);
+  const told = JSON.stringify([status.pair?.pins, status.pair?.syphon.pauses, status.pair?.not_reached, status.pair?.reach_unknown]);
   if (told === overrides) return;
   try {
     control = await gateway.get("/v1/control");

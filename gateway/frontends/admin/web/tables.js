@@ -267,6 +267,12 @@ function wakeOf(wake) {
   return `Not every sender is known to send triggers: an idle listener polls every ${wake.poll_every} s.`;
 }
 
+// The processes of the pair that orders don't reach, as a sentence; empty: they reach all.
+export function reachOf({ not_reached: left, reach_unknown: unknown }) {
+  if (left.length) return `Not reached, so order them, too: ${left.join("; ")}.`;
+  return unknown ? `It isn't known which other processes follow: ${unknown}.` : "";
+}
+
 let orderRows;
 
 export function showOrders(control, steer) {
@@ -281,6 +287,8 @@ export function showOrders(control, steer) {
     return row;
   });
   byId("orders").hidden = orders.length === 0;
+  setText(byId("order-reach"), reachOf(control));
+  byId("order-reach").hidden = reachOf(control) === "";
   orderRows.show(orders.map((each) => [`${each[1]} ${each[2].target}`, each]), (row, [kind, , each]) => {
     const excepted = each.excepted.length ? `, except ${each.excepted.join(", ")}` : "";
     const values = [kind, `${each.target}${excepted}`, each.reason, each.operator, dateOf(each.since), each.until ? dateOf(each.until) : "an operator undoes it"];
