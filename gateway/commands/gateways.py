@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure, Unanswered
 from gateway.app.operations import asking
-from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.admin_choice import AdminChoice
 from gateway.commands.admin import (
     add_admin_access,
     add_process,

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from gateway.app.endpoints import listening
-from gateway.config.options import ADMIN, Endpoint
+from gateway.config.endpoints import ADMIN, Endpoint
 from gateway.domain.events.gateway import Listening, PageServed
 from gateway.net.tls import TlsOptions
 

@@ -20,7 +20,7 @@ from gateway.domain.health.process_records import (
     GatewayRecord,
     ProcessRecord,
     SyphonRecord,
-    place_of,
+    named_place,
 )
 from gateway.domain.message import AcceptedBy
 from gateway.domain.operators.control import EVERYTHING
@@ -57,7 +57,7 @@ class RecordParts:
     @property
     def place(self) -> str:
         """This process as the records of the pair name it."""
-        return place_of(self.kind, self.host, os.getpid())
+        return named_place(self.kind, self.host, os.getpid())
 
 
 def make_records(

@@ -26,7 +26,7 @@ ALONE: Final = "orders to this process are told to no other one"
 MOST_NAMED: Final = 20  # processes that an order doesn't reach: a fleet may have hundreds
 
 
-def place_of(kind: str, host: str, pid: int) -> str:
+def named_place(kind: str, host: str, pid: int) -> str:
     """A process for people, which is another one after a restart."""
     return f"{kind} on {host} (process {pid})"
 
@@ -92,7 +92,7 @@ class ProcessRecord:
     @property
     def place(self) -> str:
         """The place where the process runs, for people."""
-        return place_of(self.kind, self.host, self.pid)
+        return named_place(self.kind, self.host, self.pid)
 
     @property
     def alive_for(self) -> timedelta:
