@@ -122,7 +122,8 @@ WIDTH: Final = 100
 LEAST_RATE: Final = 0.25  # of the rate alone
 MOST_MEMORY: Final = 400.0  # MiB
 MOST_KEPT: Final = 1.5  # of the memory before the first aggressor
-SETTLED: Final = 8.0  # seconds after an aggressor, in which free memory is returned
+# Seconds after an aggressor, in which its requests end and free memory is returned.
+SETTLED: Final = 12.0
 MOST_P99: Final = 1.0  # seconds
 CONFIG: Final = """
 [namespaces.here]
@@ -460,7 +461,7 @@ async def measure(
                 for kind in (ALONE, *(each for each in kinds if fits(each, protocol))):
                     async with attacked(protocol, ports[protocol], kind):
                         each = await _measure(protocol, ports[protocol], gateway.pid, seconds)
-                    if kind in FILLERS:
+                    if kind in {HUGE, *FILLERS}:
                         await trio.sleep(SETTLED)
                     each = attrs.evolve(each, left=memory_of(gateway.pid))
                     if number:

@@ -82,7 +82,8 @@ class Trimmer:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
         Until cancelled, trim when no connection has ended for a moment, or else each minute:
-        trimming a large and fragmented heap takes up to 0.1 s.
+        trimming a large and fragmented heap takes up to 0.1 s. The objects that a full collection
+        hasn't examined yet are collected before, as bodies may be in cycles among them.
         """
         trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda kept: 0)
         task_status.started()
@@ -95,6 +96,7 @@ class Trimmer:
                 ends = self._ends.version
                 if ends == seen:
                     break
+            gc.collect(1)
             trim(0)
 
 

@@ -285,6 +285,19 @@ def no_answer(address: str, entity: str, seconds: float) -> NoAnswer:
     return NoAnswer(f"{where}no answer{whose} within {seconds:.3g} s")
 
 
+def drop_tracebacks(error: BaseException) -> None:
+    """
+    Drop the tracebacks of an answered error and of its causes.
+
+    They lead to frames, and those to the request. Where one of the frames holds the error, too,
+    the body would stay in memory until the garbage collector runs, which is seldom.
+    """
+    each: BaseException | None = error
+    while each is not None and each.__traceback__ is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+
+
 def needs_extra(extra: str) -> str:
     """The text of the error that this extra isn't installed: what it needs, and the command."""
     return f"needs the extra `{extra}`: pip install {_PACKAGES[extra]}"

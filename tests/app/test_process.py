@@ -1,8 +1,10 @@
 """A process asks the system for files for its connections, and gives free memory back."""
 
+import gc
 import resource
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -56,12 +58,17 @@ def test_a_process_that_may_not_raise_its_limit_has_the_files_that_it_has(
 async def test_memory_goes_back_seldom_and_after_the_last_connection_has_ended(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trimmed = list[float]()
+    trimmed, left = list[float](), list[object]()
+    connection = type("Connection", (), {})()
+    connection.itself = connection
+    of_connection = weakref.ref(connection)
+    gc.disable()
 
     class Library:
         @staticmethod
         def malloc_trim(kept: int) -> int:
             trimmed.append(trio.current_time())
+            left.append(of_connection())
             return 1
 
     monkeypatch.setattr(process.ctypes, "CDLL", lambda name: Library)
@@ -70,14 +77,17 @@ async def test_memory_goes_back_seldom_and_after_the_last_connection_has_ended(
         await nursery.start(trimmer.run)
         await trio.sleep(3600)
         before = list(trimmed)
+        connection = None
         began = trio.current_time()
         for _ in range(160):  # for 64 seconds
             trimmer.record_end()
             await trio.sleep(0.4)
         await trio.sleep(3600)
         nursery.cancel_scope.cancel()
+    gc.enable()
 
     assert before == []
+    assert left == [None, None], "cycles are collected before"
     assert trimmed == pytest.approx([began + 60, began + 70])
 
 

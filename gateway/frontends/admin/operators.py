@@ -11,7 +11,7 @@ import attrs
 
 from gateway.domain.access import Access, Refusal, Refused, Right, TokenClaim
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, InvalidRequest
+from gateway.domain.errors import BrokerError, InvalidRequest, drop_tracebacks
 from gateway.domain.operators.control import Operator
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import REALM, Authorizer
@@ -153,6 +153,7 @@ def refused(error: BrokerError, authorizer: Authorizer) -> Response:
     The error with the status that Service Bus REST gives it, as JSON. A 401 names the kinds of
     credentials that the authorizer may accept.
     """
+    drop_tracebacks(error)
     known = build_error(error)
     fields = [(name, value) for name, value in known.headers.items if name != "Content-Type"]
     answer = json_answer(known.status, {"error": str(error)})

@@ -10,7 +10,7 @@ import trio
 from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, MessageError, NotAuthorized
+from gateway.domain.errors import BrokerError, MessageError, NotAuthorized, drop_tracebacks
 from gateway.domain.message import Message, derive_message
 from gateway.domain.topics.property_values import check_sent
 from gateway.frontends.amqp.pending import Pending
@@ -152,6 +152,8 @@ class Context:
 
 
 def amqp_error(error: BrokerError) -> AmqpError:
+    """The error as AMQP has it. It is answered, so that its tracebacks are dropped."""
+    drop_tracebacks(error)
     return AmqpError(condition=condition_of(error), description=description_of(error))
 
 

@@ -16,6 +16,7 @@ from gateway.domain.errors import (
     InvalidRequest,
     NotSupported,
     TransactionRolledBack,
+    drop_tracebacks,
 )
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.locked import answer_locked, enlist, holder
@@ -65,6 +66,7 @@ class Management:
         except GatewayError as error:
             if request.txn_id is not None:
                 self._fail(request.txn_id, error)
+            drop_tracebacks(error)
             return refusal_of(request, error)
 
     def _fail(self, txn_id: bytes, error: GatewayError) -> None:

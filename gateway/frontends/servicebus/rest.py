@@ -30,6 +30,7 @@ from gateway.domain.errors import (
     Outcome,
     SessionRequired,
     Unavailable,
+    drop_tracebacks,
 )
 from gateway.domain.message import (
     AcceptedBy,
@@ -364,6 +365,7 @@ class ServiceBusRestFrontend:
         return min(float(text), self.options.longest_wait)
 
     def _error(self, error: BrokerError, status: int | None = None) -> Response:
+        drop_tracebacks(error)
         response = build_error(error, status=status, tracking=self._tracking())
         return challenged(response, self.authorizer.challenges)
 

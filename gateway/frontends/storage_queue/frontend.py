@@ -21,7 +21,7 @@ import trio
 from gateway.deadlines import answered_within
 from gateway.domain.access import TokenClaim
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Busy, HolderSilent, Outcome
+from gateway.domain.errors import BrokerError, Busy, HolderSilent, Outcome, drop_tracebacks
 from gateway.frontends.options import StorageQueueOptions
 from gateway.frontends.storage_queue.auth import Accounts, Circumstances, Credential
 from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
@@ -160,6 +160,7 @@ class StorageQueueFrontend:
         return await _in_turn(partial(self._held, work, operation, seconds), len(request.body))
 
     def _error(self, error: BrokerError, request_id: str) -> Response:
+        drop_tracebacks(error)
         response = build_error(error, self._trace(request_id))
         challenge = self.accounts.challenge if response.status == 401 else None
         return response if challenge is None else _with(response, (_CHALLENGE, challenge))
