@@ -96,6 +96,7 @@ class OpenLoop:
                 fingerprint=fingerprint(message),
                 expires=math.inf if life is None else now + (later or 0.0) + life,
                 not_before=-math.inf if later is None else now + later,
+                due=due,
             )
         )
         accepted_by: AcceptedBy | None = None

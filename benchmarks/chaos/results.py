@@ -123,7 +123,9 @@ def result_of(recording: Recording, judgement: Judgement, facts: Mapping[str, st
     sends, direct = [loop.sends for loop in recording.loops], recording.baseline.sends
     served = service(sends, recording.rate, recording.scenario.deadline)
     seen = checker.as_json(judgement)
-    timeline = _timeline(recording)
+    timeline, targets = _timeline(recording), targets_of(recording, judgement, served)
+    code = exit_of(judgement, targets)
+    late = [judgement.late] if judgement.late and code == checker.UNDECIDED else []
     return Result(
         name=recording.name,
         scenario=scenario.name,
@@ -133,8 +135,8 @@ def result_of(recording: Recording, judgement: Judgement, facts: Mapping[str, st
         rate=recording.rate,
         seed=scenario.seed,
         proxied=scenario.proxied,
-        exit=checker.exit_code(judgement),
-        undecided=judgement.undecided,
+        exit=code,
+        undecided=[*judgement.undecided, *late],
         problems=[
             f"{one.invariant.name}: {text}" for one in judgement.decisions for text in one.problems
         ],
@@ -149,11 +151,18 @@ def result_of(recording: Recording, judgement: Judgement, facts: Mapping[str, st
         memory=recording.memory,
         files=recording.files,
         deepest=max((int(number) for _, number in timeline.depth), default=0),
-        targets=targets_of(recording, judgement, served),
+        targets=targets,
         timeline=timeline,
         histories=[f"{name}.jsonl" for name in (*recording.histories, BASELINE_HISTORY)],
         facts=facts,
     )
+
+
+def exit_of(judgement: Judgement, targets: Sequence[Target]) -> int:
+    """The checker's code; a target that a late harness missed can't be decided."""
+    code = checker.exit_code(judgement)
+    doubtful = judgement.late and not all(target.met for target in targets)
+    return checker.UNDECIDED if doubtful and code == checker.PASSED else code
 
 
 def targets_of(recording: Recording, judgement: Judgement, served: Service) -> list[Target]:

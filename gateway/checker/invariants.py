@@ -55,17 +55,26 @@ BROKEN_BY: Final[Mapping[Violation, Invariant]] = {
     Violation.STUCK: Invariant.L3,
 }
 
+# What these promise is a time, which a harness that was late itself can't measure.
+TIMED: Final = frozenset(
+    {
+        Invariant.S10,
+        *(Invariant.L1, Invariant.L2, Invariant.L3, Invariant.L4, Invariant.L5, Invariant.L6),
+    }
+)
+
 
 @attrs.frozen(kw_only=True)
 class Judgement:
     """
     The decisions on a run. `undecided` is the reason why nothing is decided; there are then no
-    decisions.
+    decisions. `late` says how late the harness itself was: no promise of time is broken then.
     """
 
     undecided: tuple[str, ...]
     decisions: tuple[Decision, ...]
     verdict: Verdict
+    late: str = ""
 
     def with_validity(self, validity: Validity) -> list[Invariant]:
         return [one.invariant for one in self.decisions if one.validity is validity]
@@ -90,8 +99,27 @@ def judge_run(records: Iterable[Record], rules: Rules | None = None) -> Judgemen
     undecided = (*verdict.undecided, *_unfinished(run))
     if undecided:
         return Judgement(undecided=undecided, decisions=(), verdict=verdict)
+    late = _lateness(run)
     decisions = _joined([*_of_messages(run, verdict), *_of_the_run(run, verdict)])
-    return Judgement(undecided=(), decisions=tuple(decisions), verdict=verdict)
+    doubted = tuple(_doubted(one, late) if late else one for one in decisions)
+    return Judgement(undecided=(), decisions=doubted, verdict=verdict, late=late)
+
+
+def _lateness(run: Run) -> str:
+    """How late a producer was with a send; empty if it was within the slack of all times."""
+    planned = [one for one in run.all(Invoked) if one.due is not None]
+    latest = max((one.at - one.due for one in planned if one.due is not None), default=0.0)
+    if latest <= run.bounds.slack:
+        return ""
+    return f"a producer was {latest:.1f} s late with a send: the harness had no time"
+
+
+def _doubted(decision: Decision, late: str) -> Decision:
+    """The decision of a run whose harness was late."""
+    if decision.validity is not Validity.BROKEN or decision.invariant not in TIMED:
+        return decision
+    problems = (late, *decision.problems)
+    return attrs.evolve(decision, validity=Validity.UNDECIDED, problems=problems)
 
 
 def _rules(run: Run) -> Rules:

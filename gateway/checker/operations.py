@@ -36,6 +36,7 @@ class Invoked(Record):
     expires: float = inf
     not_before: float = -inf  # its scheduled date
     order: str = ""  # the key whose order its entity keeps; empty: none
+    due: float | None = None  # when its producer should have sent it; None: no plan says so
 
 
 @value(kw_only=True)

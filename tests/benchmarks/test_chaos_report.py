@@ -7,8 +7,9 @@ import pytest
 
 from benchmarks.chaos import checker
 from benchmarks.chaos.report import HEAD, markdown, write_page
-from benchmarks.chaos.results import load, save
+from benchmarks.chaos.results import exit_of, load, save
 from benchmarks.chaos.run import BROKEN, MET, MISSED, exit_code
+from gateway.checker.invariants import judge_run
 from tests.benchmarks.chaos_results import MISSING, RESULT
 
 
@@ -96,3 +97,13 @@ def test_the_table_has_a_row_for_each_run():
 )
 def test_the_exit_code_tells_the_worst(changes, code):
     assert exit_code([RESULT, attrs.evolve(RESULT, **changes)]) == code
+
+
+def test_a_target_that_a_late_harness_missed_is_undecided():
+    in_time = attrs.evolve(judge_run([]), undecided=())
+    late = attrs.evolve(in_time, late="a producer was 61.0 s late")
+
+    codes = [exit_of(each, targets) for each in (in_time, late) for targets in ((), MISSING)]
+
+    passed, undecided = checker.PASSED, checker.UNDECIDED
+    assert codes == [passed, passed, passed, undecided]

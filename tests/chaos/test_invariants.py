@@ -374,6 +374,22 @@ def test_a_bad_history_breaks_exactly_its_invariant(name):
     assert judgement.with_validity(Validity.BROKEN) == [invariant]
 
 
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("late", [1.0, 1.1])
+def test_a_harness_that_was_late_breaks_no_promise_of_time(name, late):
+    records, invariant = BROKEN[name]
+    sent = Invoked(at=50 + late, message_id="late", entity="late", fingerprint="f", due=50.0)
+    answer = Unknown(at=50 + late, message_id="late")
+    moments = {Invariant.S10, *(each for each in Invariant if each.name.startswith("L"))}
+
+    judgement = judge_run(run_of([*records, sent, answer]))
+
+    doubted = late > 1.0 and invariant in moments
+    assert judgement.with_validity(Validity.BROKEN) == ([] if doubted else [invariant])
+    assert (invariant in judgement.with_validity(Validity.UNDECIDED)) == doubted
+    assert (judgement.late != "") == (late > 1.0)
+
+
 @pytest.mark.parametrize("name", HOLDS)
 def test_a_near_miss_breaks_nothing_and_was_judged(name):
     records, invariant = HOLDS[name]
