@@ -132,6 +132,8 @@ class AmqpConnection:
                 self._dispatch()
             finally:
                 self._ended = True
+                # Whoever still knows the connection, a cycle of references too, keeps no bodies.
+                self.engine.discard_output()
                 self._written.wake()
                 with trio.move_on_after(self._options.close_timeout, shield=True):
                     # a peer that has left doesn't get TLS's close
@@ -231,7 +233,7 @@ class AmqpConnection:
         try:
             return await self._stream.receive_some(_RECEIVE_SIZE)
         except trio.BrokenResourceError as error:
-            self.broken = error
+            self.broken = error.with_traceback(None)  # which would lead back to this frame
             return b""  # noqa: ASYNC910 the receive has waited
 
     async def _write(self) -> None:  # noqa: ASYNC910 there is a greeting at least, or a wait

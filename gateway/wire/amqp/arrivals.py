@@ -145,6 +145,8 @@ class Arrivals(Deliveries):
         """End the connection: nothing of it is valid any more."""
         if not self.over:
             self.over = True
+            for session in self.registry.sessions.values():
+                self.output.forget(session)
             self.registry.clear()
             self.report(ConnectionClosed(error=error, is_broken=is_broken))
 

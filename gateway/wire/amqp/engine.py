@@ -117,6 +117,10 @@ class Engine(Links):
             self._spoke = True
         return data
 
+    def discard_output(self) -> None:
+        """Forget what waits to be written: the stream has ended."""
+        self._output.discard()
+
     def allow_partial(self, size: int) -> None:
         """Set the limit for the bytes of unfinished messages from now on."""
         self._arrivals.max_partial = size

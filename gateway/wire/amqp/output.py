@@ -149,6 +149,11 @@ class Output:
         self.size -= size
         return data
 
+    def discard(self) -> None:
+        """Forget what waits to be taken."""
+        self._pieces.clear()
+        self.size = 0
+
     # ------------------------------------------------------------------ frames
 
     def write(self, frame: bytes) -> None:

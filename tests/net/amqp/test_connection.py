@@ -418,6 +418,31 @@ async def cancel_when_opened(client, scope):
     scope.cancel()
 
 
+async def test_a_connection_that_has_ended_keeps_nothing_that_waited_to_be_written(nursery):
+    ours, theirs = memory_stream_pair()
+    client, server = Peer(client_on(ours)), Peer(server_on(theirs), serves=True)
+    engine, scope = client.connection.engine, trio.CancelScope()
+    engine.open()
+
+    async def run():
+        with scope:
+            await client.run()
+
+    nursery.start_soon(server.run)
+    nursery.start_soon(run)
+    await client.wait_for(ConnectionOpened)
+    link = await attach(client)
+    for number in range(1001):  # one more than the server gives credit for
+        engine.send(link, b"%d" % number, bytes(100))
+    waited = engine.unsent
+
+    scope.cancel()
+    await server.wait_for(ConnectionClosed)
+
+    assert waited > 100 * 1001
+    assert engine.unsent == 0
+
+
 async def test_a_cancellation_in_the_middle_of_a_write_closes_the_stream(autojump_clock):
     ours, theirs = lockstep_stream_pair()
     client = client_on(ours)
