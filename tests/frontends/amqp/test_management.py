@@ -141,6 +141,19 @@ async def test_messages_are_shown_without_being_taken(house, sdk, autojump_clock
     assert [each.delivery_count for each in shown] == [0, 0]
 
 
+async def test_what_a_topic_has_scheduled_is_shown_at_the_topic_alone(house, sdk, autojump_clock):
+    topic = EntityPath("news")
+    await house.broker.create_topic(topic, TopicProperties())
+    await house.broker.create_subscription(topic, "s", SubscriptionProperties())
+    later = wall_clock() + timedelta(hours=1)
+    await ask(sdk, ops.Schedule(messages=(Message(message_id="a", scheduled=later),)), "news")
+
+    of_topic = await reply_to(sdk, ops.Peek(from_sequence=0, limit=10), "news")
+    of_reader = await reply_to(sdk, ops.Peek(from_sequence=0, limit=10), "news/Subscriptions/s")
+
+    assert (of_topic.status, of_reader.status) == (200, 204)
+
+
 async def test_nothing_to_show_is_told_with_204(sdk, autojump_clock):
     reply = await reply_to(sdk, ops.Peek(from_sequence=1, limit=10))
 

@@ -1,6 +1,7 @@
 """Links on which clients receive: their deliveries, and the settlements of these."""
 
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -9,7 +10,7 @@ import pytest
 import trio
 
 from gateway.domain.backlog import LEGACY_PROPERTIES, queue_name
-from gateway.domain.entity import EntityStatus
+from gateway.domain.entity import EntityStatus, QueueProperties
 from gateway.domain.errors import LockLost
 from gateway.domain.message import Message, MessageState, ReceiveMode
 from gateway.frontends.amqp.receivers import LeasedReceiver, OpenedReceiver
@@ -518,3 +519,25 @@ async def test_a_namespace_with_other_tokens_loses_nothing(house, sdk, autojump_
 
     assert (detached.link, detached.error.condition) == (link, "amqp:not-implemented")
     assert (await inner.inspect(ORDERS)).dead_lettered == 0
+
+
+async def test_a_receiver_outlives_a_change_of_its_queue_and_comes_back_when_it_is_enabled(
+    house, sdk, autojump_clock
+):
+    link = await sdk.receiver(credit=10)
+    await house.broker.update_queue(ORDERS, QueueProperties(lock_duration=timedelta(seconds=5)))
+    await fill(house, 1)
+    first = await sdk.delivery(link)
+    await sdk.settle(first, amqp.ACCEPTED)
+
+    disabled = QueueProperties(status=EntityStatus.RECEIVE_DISABLED)
+    await house.broker.update_queue(ORDERS, disabled)
+    detached = await sdk.until(amqp.LinkDetached, lambda event: event.link == link)
+    refused = await sdk.refusal(we_send=False, address="orders")
+    await house.broker.update_queue(ORDERS, QueueProperties())
+    await fill(house, 2)
+    again = await sdk.receiver(credit=10)
+
+    for error in (detached.error, refused):
+        assert error.condition == "com.microsoft:entity-disabled"
+    assert await ids(sdk, again, 2) == ["0", "1"]

@@ -633,6 +633,36 @@ async def test_over_locks_clear_and_peek_work_and_a_text_stays(autojump_clock: M
         assert (await client.broker.inspect(ORDERS)).active == 0
 
 
+@pytest.mark.parametrize("leased", [False, True])
+async def test_a_message_is_given_back_by_an_update_without_a_body(
+    leased: bool, autojump_clock: MockClock
+) -> None:
+    """As the Functions host does it after each failure, until it has the last attempt."""
+    async with open_client(leased=leased) as client:
+        await client.put("a")
+        seen = []
+        for _ in range(5):
+            (got,) = await client.get()
+            seen.append((got.body, got.dequeues))
+            await client.update(got, 0)
+
+        assert seen == [(b"a", number) for number in range(1, 6)]
+
+
+async def test_hidden_messages_count_and_are_not_shown(autojump_clock: MockClock) -> None:
+    """A scaler reads both: as many as the count says are left, and those that wait are shown."""
+    async with open_client() as client:
+        await client.put("a", "b")
+        await client.get()
+        shown = await client.do(storage.PeekMessages(queue="orders", limit=32))
+        told = await client.do(storage.GetMetadata(queue="orders"))
+
+        assert isinstance(shown, storage.Messages)
+        assert isinstance(told, storage.QueueMetadata)
+        assert [each.body for each in shown.items] == [b"b"]
+        assert told.count == 2
+
+
 async def test_metadata_is_what_headers_and_documents_can_say(autojump_clock: MockClock) -> None:
     async with open_client() as client:
         made = storage.CreateQueue(queue="blue", metadata={"team": "\ufffe"})

@@ -6,6 +6,7 @@ import trio.testing
 
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.connection import AmqpConnection
+from gateway.net.amqp.exchange import Exchange
 from gateway.net.amqp.links import ReceivingLink
 from gateway.wire.amqp.events import (
     ACCEPTED,
@@ -29,6 +30,7 @@ class Peer:
     def __init__(self, stream):
         self.attached = None
         self.told = []
+        self.names = []
         self.connection = AmqpConnection(
             stream, engine=EngineOptions(), sasl=SaslServer(lambda credentials: OK)
         )
@@ -46,6 +48,7 @@ class Peer:
                 self.engine.open()
             case LinkAttached():
                 self.attached = event
+                self.names.append(event.name)
                 self.engine.accept(event.link, lingers=True)
             case DispositionReceived(settled=True, state=state):
                 self.told.append(state)
@@ -139,3 +142,12 @@ async def test_of_too_many_unsettled_deliveries_the_oldest_are_released(peer_and
     assert [link.holds(each.delivery) for each in link.arrived] == [False] * 15 + [True] * 10
     assert peer.told == [RELEASED] * 15
     assert outcomes == [RELEASED]
+
+
+async def test_the_two_links_of_an_exchange_have_names_of_their_own(peer_and_client):
+    """Peers that find a link by its name alone would take the second for the first."""
+    peer, client = peer_and_client
+    for node in ("orders/$management", "$cbs"):
+        await Exchange(client, node, node).wait_attached()
+
+    assert len(set(peer.names)) == 4
