@@ -55,7 +55,7 @@ BROKEN_BY: Final[Mapping[Violation, Invariant]] = {
     Violation.STUCK: Invariant.L3,
 }
 
-# What these promise is a time, which a harness that was late itself can't measure.
+# These promise a time, which a harness that was late itself can't measure.
 TIMED: Final = frozenset(
     {
         Invariant.S10,
@@ -106,7 +106,7 @@ def judge_run(records: Iterable[Record], rules: Rules | None = None) -> Judgemen
 
 
 def _lateness(run: Run) -> str:
-    """How late a producer was with a send; empty if it was within the slack of all times."""
+    """The text if a producer was late with a send; empty within the slack of all times."""
     planned = [one for one in run.all(Invoked) if one.due is not None]
     latest = max((one.at - one.due for one in planned if one.due is not None), default=0.0)
     if latest <= run.bounds.slack:
