@@ -132,7 +132,7 @@ class AmqpConnection:
                 self._dispatch()
             finally:
                 self._ended = True
-                # Whoever still knows the connection, a cycle of references too, keeps no bodies.
+                # References in a cycle may keep the connection for long, but no bodies with it.
                 self.engine.discard_output()
                 self._written.wake()
                 with trio.move_on_after(self._options.close_timeout, shield=True):
