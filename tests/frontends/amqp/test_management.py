@@ -141,7 +141,9 @@ async def test_messages_are_shown_without_being_taken(house, sdk, autojump_clock
     assert [each.delivery_count for each in shown] == [0, 0]
 
 
-async def test_scheduled_messages_of_a_topic_are_shown_at_the_topic_alone(house, sdk, autojump_clock):
+async def test_scheduled_messages_of_a_topic_are_shown_at_the_topic_alone(
+    house, sdk, autojump_clock
+):
     topic = EntityPath("news")
     await house.broker.create_topic(topic, TopicProperties())
     await house.broker.create_subscription(topic, "s", SubscriptionProperties())
