@@ -6,10 +6,10 @@ from gateway.extensions.extension import Extension
 
 EXTENSION: Final = Extension(
     package=__name__,
-    tables=["configuration:TRIGGERS"],
-    apart=["configuration:keepers"],
-    completions=["configuration:completed"],
-    checks=["configuration:problems"],
+    tables=["options:TRIGGERS"],
+    apart=["options:keepers"],
+    completions=["options:completed"],
+    checks=["options:problems"],
     interceptors=["assembly:ANNOUNCING"],
     services=["assembly:ANNOUNCER"],
     admin_routes=["routes:TriggerRoutes"],

@@ -9,8 +9,8 @@ from gateway.app.assembly.parts import ProcessParts
 from gateway.app.assembly.roles import LEADING, Role
 from gateway.app.assembly.services import ServiceRow
 from gateway.domain.entity import EntityPath
-from gateway.extensions.announcements.configuration import TRIGGERS
 from gateway.extensions.announcements.interceptor import Announcing
+from gateway.extensions.announcements.options import TRIGGERS
 from gateway.extensions.announcements.trigger_topic import TopicAnnouncer
 from gateway.interception import Interceptor
 from gateway.ports import Broker, Service

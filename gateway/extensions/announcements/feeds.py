@@ -22,7 +22,7 @@ from gateway.app.operations.ways_in import find_way_in
 from gateway.app.runtime import Runtime
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.extensions.announcements.configuration import TRIGGERS, TriggerTopic
+from gateway.extensions.announcements.options import TRIGGERS, TriggerTopic
 from gateway.extensions.announcements.trigger_feed import TriggerFeed
 from gateway.extensions.announcements.trigger_topic import TopicFeed
 from gateway.listening.listener import QueueListener

@@ -8,7 +8,7 @@ import attrs
 from gateway.app.namespaces import is_own
 from gateway.config.endpoints import ADMIN, SERVE
 from gateway.config.options import Config
-from gateway.extensions.announcements.configuration import TRIGGERS
+from gateway.extensions.announcements.options import TRIGGERS
 
 
 @attrs.frozen

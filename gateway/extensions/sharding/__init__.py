@@ -6,12 +6,12 @@ from gateway.extensions.extension import Extension
 
 EXTENSION: Final = Extension(
     package=__name__,
-    tables=["configuration:SHARDING"],
-    namespaces=["configuration:namespaces_with_shards"],
-    completions=["configuration:planned"],
-    reloads=["configuration:reloaded"],
-    checks=["configuration:problems"],
-    warnings=["configuration:warnings"],
+    tables=["options:SHARDING"],
+    namespaces=["options:namespaces_with_shards"],
+    completions=["options:planned"],
+    reloads=["options:reloaded"],
+    checks=["options:problems"],
+    warnings=["options:warnings"],
     calls=["shards:SHARDS"],
     features=["feature:make"],
     commands={
@@ -21,6 +21,6 @@ EXTENSION: Final = Extension(
             " and which of those that drain are empty, so that they may be removed.",
         ),
     },
-    home_wrappers=["assembly:PLACES"],
-    wrappers=["assembly:SHARDS"],
+    home_wrappers=["feature:PLACES"],
+    wrappers=["feature:JOINED"],
 )

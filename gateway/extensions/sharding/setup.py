@@ -14,8 +14,8 @@ from gateway.config.options import Config
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound
 from gateway.domain.events.gateway import Doubtful
-from gateway.extensions.sharding.configuration import SHARDING, reloaded
 from gateway.extensions.sharding.events import ShardAdded, ShardDrained
+from gateway.extensions.sharding.options import SHARDING, reloaded
 from gateway.extensions.sharding.shards import is_empty, not_counted
 from gateway.extensions.sharding.table import ShardedQueue, ShardTable
 from gateway.ports import Broker, Observer
