@@ -32,7 +32,7 @@ class Changes:
 
     async def wait(self, seen: int) -> int:
         """Return the version as soon as it differs from `seen`."""
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # as of every wait of Trio
         while self._version == seen:
             await self._waiting.park()
         return self._version

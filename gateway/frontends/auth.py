@@ -175,7 +175,7 @@ class Authorizer:
         if token is not None:
             token = with_scheme(token)
         if token is None or token in self._kept or not is_bearer(token):
-            return  # noqa: ASYNC910 on the way of each request
+            return
         if self.issuers is not None:
             await self.issuers.prepare(token[len(_BEARER) :].strip())
 

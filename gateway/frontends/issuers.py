@@ -85,7 +85,6 @@ class Provider:
         Wait for the keys to be read again, for `wait` seconds at most. Does nothing if they were
         requested just before.
         """
-        await trio.lowlevel.checkpoint()
         if not self._is_reading:
             now = trio.current_time()
             if now < self._asked + PAUSE:
@@ -229,7 +228,6 @@ class Issuers:
         If the token's key isn't known, wait for the provider's keys to be read, for `wait` seconds
         at most.
         """
-        await trio.lowlevel.checkpoint()
         try:
             parsed = parse_jwt(token)
             provider = self._providers.get(issuer_of(parsed))

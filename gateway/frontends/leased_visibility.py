@@ -123,7 +123,6 @@ class LeasedVisibility:
         As `Visibility.sent`: always None, because the underlying broker reports no receipt of a
         sent message.
         """
-        await trio.lowlevel.checkpoint()
         return None
 
     async def dequeue(
@@ -156,26 +155,22 @@ class LeasedVisibility:
     async def _looked(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         with trio.move_on_after(LOOK):
             return await self._leases.receive_now(entity, limit)
-        return ()  # noqa: ASYNC910 it has waited
+        return ()
 
     async def _told(self, entity: EntityPath) -> str | None:
         """
         The queue's user metadata; if it can't be read now, the last known one. The first answer is
         waited for as long as the client waits.
         """
-        await trio.lowlevel.checkpoint()
         now = trio.current_time()
         is_known = entity.key in self._texts
         known, until = self._texts.get(entity.key, (None, now))
         if until > now:
             return known
-        try:
-            with trio.move_on_after(LOOK if is_known else math.inf):
-                known = (await self._broker.inspect(entity)).properties.user_metadata
-        except BrokerError:
-            # A client that may receive may not read the metadata; and if the namespace fails, the
-            # receive reports it.
-            await trio.lowlevel.checkpoint()
+        # A client that may receive may not read the metadata; and if the namespace fails, the
+        # receive reports it.
+        with suppress(BrokerError), trio.move_on_after(LOOK if is_known else math.inf):
+            known = (await self._broker.inspect(entity)).properties.user_metadata
         self._texts[entity.key] = known, now + _REMEMBERED
         return known
 
@@ -187,7 +182,6 @@ class LeasedVisibility:
         If it can't be sent there, it stays locked as it was received. A crash between the two steps
         leaves it in both queues.
         """
-        await trio.lowlevel.checkpoint()
         if taken.receipt is None or taken.delivery.delivery_count <= after:
             return False
         delivery, target = taken.delivery, poison_queue(entity)
@@ -203,10 +197,8 @@ class LeasedVisibility:
             await self._send_to(target, message)
         except BrokerError:
             return False
-        try:
+        with suppress(BrokerError):  # the message is delivered again, and moved then
             await self.remove(entity, taken.receipt)
-        except BrokerError:  # the message is delivered again, and moved then
-            await trio.lowlevel.checkpoint()
         if self._observer is not None:
             event = MovedToPoison(
                 queue=entity,
@@ -221,10 +213,8 @@ class LeasedVisibility:
         try:
             await self._broker.send(queue, [message])
         except EntityNotFound:
-            try:
+            with suppress(EntityExists):  # another client was faster
                 await self._broker.create_queue(queue, UNLIMITED)
-            except EntityExists:  # another client was faster
-                await trio.lowlevel.checkpoint()
             await self._broker.send(queue, [message])
 
     async def peek(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
@@ -236,7 +226,6 @@ class LeasedVisibility:
             NotSupported: the namespace can't peek.
         """
         peeks = required(self._broker, Peeks)
-        await trio.lowlevel.checkpoint()
         found: list[Delivery] = []
         first, page = 0, limit
         while len(found) < limit:
@@ -346,7 +335,6 @@ class LeasedVisibility:
 
     async def _keep(self, held: _LeasedMessage) -> None:
         """Renew the lock until the message becomes visible; then abandon it."""
-        await trio.lowlevel.checkpoint()
         while not held.over and held.until > trio.current_time():
             now, lock = trio.current_time(), self._leases.lock_of(held.token)
             if lock.latest <= now:
@@ -360,7 +348,6 @@ class LeasedVisibility:
             await self._give_back(held)
 
     async def _try_to_renew(self, held: _LeasedMessage) -> None:
-        await trio.lowlevel.checkpoint()
         try:
             await self._renew(held)
         except BrokerError:
@@ -369,7 +356,6 @@ class LeasedVisibility:
             await trio.sleep(_PAUSE)
 
     async def _give_back(self, held: _LeasedMessage) -> None:
-        await trio.lowlevel.checkpoint()
         try:
             await self._settle(held, Abandon())
         except BrokerError:

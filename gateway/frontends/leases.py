@@ -93,7 +93,7 @@ class Leases:
     async def receive_available(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """As `Leasing.receive_available`."""
 
-        async def receive(receiver: Receiver) -> Sequence[Delivery]:  # noqa: ASYNC910 or it raises
+        async def receive(receiver: Receiver) -> Sequence[Delivery]:
             return await required(receiver, ReceivesAvailable).receive_available(limit)
 
         return await self.receive_by(entity, limit, receive)
@@ -103,7 +103,7 @@ class Leases:
     ) -> Sequence[Delivery]:
         """As `Leasing.receive_deferred`."""
 
-        async def receive(receiver: Receiver) -> Sequence[Delivery]:  # noqa: ASYNC910 or it raises
+        async def receive(receiver: Receiver) -> Sequence[Delivery]:
             return await required(receiver, ReceivesDeferred).receive_deferred(sequence_numbers)
 
         return await self.receive_by(entity, len(sequence_numbers), receive)
@@ -116,7 +116,7 @@ class Leases:
     async def poll(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """As `Leasing.poll`."""
 
-        async def receive(receiver: Receiver) -> Sequence[Delivery]:  # noqa: ASYNC910 or it raises
+        async def receive(receiver: Receiver) -> Sequence[Delivery]:
             return await required(receiver, Polls).poll(limit)
 
         return await self.receive_by(entity, limit, receive)
@@ -191,9 +191,9 @@ class Leases:
         return [
             self._doubts.resolve(lock_token, verdict)
             for (lock_token, _), verdict in zip(settlements, verdicts, strict=True)
-        ]  # noqa: ASYNC910 without a lease there is nothing to wait for
+        ]
 
-    async def _settle_on(  # noqa: ASYNC910 a settlement waits, or raises after that
+    async def _settle_on(
         self, shared: SharedReceiver, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
         with shared:
@@ -201,7 +201,7 @@ class Leases:
                 receiver = await shared.opened()
                 return await required(receiver, SettlesMany).settle_many(settlements)
             except BrokerError as error:
-                return [error] * len(settlements)  # noqa: ASYNC910 the same
+                return [error] * len(settlements)
 
     def enlist(
         self, entity: EntityPath, lock_token: str, settlement: Settlement
@@ -265,7 +265,7 @@ class Leases:
 
     async def hides(self, entity: EntityPath) -> bool:
         """Return False: no other process could settle."""
-        return False  # noqa: ASYNC910 who asks receives next
+        return False
 
     async def receive_hidden(
         self, entity: EntityPath, limit: int, duration: timedelta

@@ -55,7 +55,7 @@ class SharedReceiver:
             await self.ready.wait()
         if self.receiver is None:
             raise self.error or Unavailable(f"no receiver of {self.entity}")
-        return self.receiver  # noqa: ASYNC910 nearly always it's open; using it waits
+        return self.receiver
 
     def closes_at(self, idle_timeout: float) -> float:
         """
@@ -142,7 +142,6 @@ class SharedReceivers:
         return shared
 
     async def _keep_open(self, shared: SharedReceiver, client: str) -> None:
-        await trio.lowlevel.checkpoint()
         options = self._options
         try:
             with trio.move_on_after(options.open_timeout) as scope:
@@ -163,7 +162,6 @@ class SharedReceivers:
             shared.ready.set()
 
     async def _until_unused(self, shared: SharedReceiver, receiver: Receiver) -> None:
-        await trio.lowlevel.checkpoint()
         idle_timeout = self._options.idle_timeout
         while (closes_at := shared.closes_at(idle_timeout)) > trio.current_time():
             # No longer than the idle timeout, so that deliveries without a lock of their own are
@@ -187,7 +185,6 @@ class SharedReceivers:
     async def _give_back(
         self, shared: SharedReceiver, receiver: Receiver, delivery: Delivery
     ) -> None:
-        await trio.lowlevel.checkpoint()
         try:
             with trio.move_on_after(self._options.close_timeout):
                 await receiver.settle(delivery, Abandon())

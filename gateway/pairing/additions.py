@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
-import trio
 
 from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
@@ -148,7 +147,6 @@ class Kept(Protocol):
 
 async def stay() -> None:
     """Do nothing: other gateways need nothing of this one."""
-    await trio.lowlevel.checkpoint()
 
 
 @attrs.frozen(kw_only=True)

@@ -21,7 +21,6 @@ AGAIN: Final = Backoff(first=1.0, cap=10.0)
 
 async def no_setup() -> None:
     """Do nothing: the backlog needs no setup."""
-    await trio.lowlevel.checkpoint()
 
 
 @attrs.define(eq=False, kw_only=True)

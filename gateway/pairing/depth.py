@@ -259,7 +259,6 @@ class BacklogDepth:
 
     async def _inspected(self) -> Sequence[EntityInfo]:
         """The queues that this gateway uses, where it has no right to list queues."""
-        await trio.lowlevel.checkpoint()
         found = []
         for queue in dict.fromkeys((*self.rotation.queues, *self.ordered)):
             try:
@@ -274,7 +273,6 @@ class BacklogDepth:
         """
         The age of the oldest message of each queue with messages, in seconds; None: not known.
         """
-        await trio.lowlevel.checkpoint()
         peeks = offered(self.secondary, Peeks)
         filled = [info for info in infos if info.active != 0]
         if peeks is None:

@@ -101,7 +101,7 @@ class EntityCache:
         """Ask the primary about the entities that are due, one after the other."""
         task_status.started()
         while True:
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()  # a lost primary refuses at once
             while not self._to_inspect:
                 await self._work.park()
             _, entity = self._to_inspect.popitem(last=False)

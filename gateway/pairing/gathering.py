@@ -152,7 +152,7 @@ class GatheringBroker(ForwardingBroker):
         self._groups[entity.key] = group
         try:
             try:
-                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()  # other calls may join
             finally:
                 if self._groups.get(entity.key) is group:
                     del self._groups[entity.key]

@@ -101,7 +101,6 @@ class Prober:
         Probe a troubled entity beside the schedule, or wait for such a probe that is in progress.
         The result counts as that of any probe, and takes at most `attempt_timeout`.
         """
-        await trio.lowlevel.checkpoint()
         while (asked := self._asked.get(entity.key)) is not None:
             await asked.ended.wait()
             if asked.result is not None:
@@ -187,7 +186,6 @@ class Prober:
 
     async def _spread(self) -> None:
         """Wait for a moment of the next second, if there are many entities to probe."""
-        await trio.lowlevel.checkpoint()
         if len(self.states.to_probe()) > FIRST:
             await trio.sleep(self.rng.uniform(0.0, SPREAD))
 
@@ -221,7 +219,6 @@ class Prober:
 
     async def _wait_until_found(self) -> None:
         """Return when the namespace isn't known to be unreachable."""
-        await trio.lowlevel.checkpoint()
         evidence = self.states.evidence
         while evidence.namespace.is_lost:
             await evidence.changes.wait_next()

@@ -131,7 +131,6 @@ class StateTable:
         Wait for the verdict on a suspect entity. False: there is no verdict before the deadline, or
         waiting is useless, as the trial or probe has failed or has been silent for `suspect_wait`.
         """
-        await trio.lowlevel.checkpoint()
         record = self._records.get(entity.key)
         if record is None:
             return True
@@ -144,7 +143,6 @@ class StateTable:
 
     async def wait_moved(self, entity: EntityPath, state: State) -> None:
         """Return when the entity's state isn't `state` any more."""
-        await trio.lowlevel.checkpoint()
         while (record := self._records.get(entity.key)) and record.failover.state is state:
             await record.moved.park()
 

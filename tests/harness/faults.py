@@ -553,4 +553,4 @@ class FaultyManyReceiver(FaultyReceiver):
                 verdicts.append(error)
             else:
                 verdicts.append(None)
-        return verdicts  # noqa: ASYNC910 a settlement waits, or raises after that
+        return verdicts

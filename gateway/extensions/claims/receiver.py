@@ -213,7 +213,7 @@ class ClaimedReceiver(Wrapper):
         return deque(_FetchedDelivery(each, self._lock_of(each)) for each in taken)
 
     async def _poll_once(self, limit: int) -> deque[_FetchedDelivery]:
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # a caller may look again and again
         if self._takes_no_more:
             return deque()
         taken = await required(self.inner, ReceivesAvailable).receive_available(limit)

@@ -125,16 +125,14 @@ class PackedReceiver(Wrapper):
 
     async def _poll_once(self, limit: int) -> None:
         """Return when a message can be delivered, or none is available."""
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # a caller may look again and again
         receiver, found = required(self.inner, ReceivesAvailable), True
         while found and not self._waiting:
             taken = await receiver.receive_available(min(limit, AT_ONCE))
             await self._open_all(taken)
             found = bool(taken)
 
-    async def _open_all(  # noqa: ASYNC910 the receive has waited
-        self, deliveries: Sequence[Delivery]
-    ) -> None:
+    async def _open_all(self, deliveries: Sequence[Delivery]) -> None:
         for damaged, why in self._open(deliveries):
             with suppress(LockLost):  # the message is then delivered again
                 await self.inner.settle(damaged, why)

@@ -171,7 +171,7 @@ class ClusterLeases:
     async def hides(self, entity: EntityPath) -> bool:
         """As `Leasing.hides`."""
         if not self._peers.seals:
-            return False  # noqa: ASYNC910 who asks receives next
+            return False
         receiver = await self._own.open(entity)
         kinds = (SettlesByToken, HidesMessages, Polls)
         return all(offered(receiver, each) is not None for each in kinds)
@@ -181,7 +181,7 @@ class ClusterLeases:
     ) -> Sequence[Delivery]:
         """As `Leasing.receive_hidden`."""
 
-        async def receive(receiver: Receiver) -> Sequence[Delivery]:  # noqa: ASYNC910 or it raises
+        async def receive(receiver: Receiver) -> Sequence[Delivery]:
             return await required(receiver, Polls).poll(limit, duration)
 
         return await self._own.receive_by(entity, limit, receive, partial(self._sealed, entity))

@@ -345,7 +345,6 @@ class Peer:
 
 async def _close(connections: Sequence[_Connection]) -> None:
     """Close them all, also if cancelled."""
-    await trio.lowlevel.cancel_shielded_checkpoint()
     with trio.CancelScope(shield=True):
         for each in connections:
             await trio.aclose_forcefully(each.channel.stream)

@@ -90,7 +90,6 @@ class Hedge:
 
     async def wait(self) -> bool:
         """Return whether the backlog accepted the copy, once that is known; at once without one."""
-        await trio.lowlevel.checkpoint()
         if self._over is not None:
             await self._over.wait()
         return self.delivered
@@ -144,10 +143,8 @@ class Hedging:
         try:
             ways.refuse_what_the_primary_would(copy)
         except BrokerError:
-            await trio.lowlevel.checkpoint()
             return False
         if len(copy.pending) < len(copies):
-            await trio.lowlevel.checkpoint()
             return False
         delivered = await ways.to_backlog.send_to_backlog(copy) and all(
             e.error is None for e in copies

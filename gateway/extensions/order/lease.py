@@ -186,7 +186,6 @@ class OrderLease:
         Return when a send may begin. The gateway takes the lease as soon as it can, and doesn't ask
         the orderer to let go.
         """
-        await trio.lowlevel.checkpoint()
         self._waiting += 1
         try:
             self.changes.notify()
@@ -260,7 +259,6 @@ class OrderLease:
 
     async def wait_wanted(self) -> None:
         """Return when this gateway has a use for the lease."""
-        await trio.lowlevel.checkpoint()
         while not self.is_wanted:
             await self.changes.wait_next()
 

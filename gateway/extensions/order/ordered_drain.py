@@ -118,7 +118,6 @@ class OrderedDrain:
         """
         if not self._is_any_released():
             self._listed = 0
-            await trio.lowlevel.checkpoint()
             return (None,)
         names: Sequence[str] = ()
         with trio.move_on_after(PATIENCE * self.at.options.attempt_timeout):

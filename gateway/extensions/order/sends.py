@@ -465,7 +465,6 @@ class OrderedSends:
         if lease is not None and not lease.is_valid:
             for batch in sending.pending:
                 batch.errors[AcceptedBy.BACKLOG] = _without_lease(queue)
-            await trio.lowlevel.checkpoint()
             return False
         was_home = self.watch.is_home(key)
         queue.record_diverted(key, sum(len(batch.messages) for batch in sending.pending))

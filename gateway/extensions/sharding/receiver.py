@@ -218,7 +218,7 @@ class ShardedReceiver(Wrapper):
         As `ReceivesAvailable.receive_available`: of all shards at the same time. A shard that fails
         has nothing; if all fail, the error of one is raised.
         """
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # a caller may look again and again
         taken = self._take(limit) or await self._looked(limit)
         return await self._deleted(taken) if self._deletes else taken
 
@@ -238,7 +238,6 @@ class ShardedReceiver(Wrapper):
         return taken
 
     async def _poll_once(self, source: _ShardSource, limit: int, errors: list[BrokerError]) -> None:
-        await trio.lowlevel.checkpoint()
         while source.receiver is None and source.error is None and not source.scope.cancel_called:
             await self._news.wait_next()
         if source.receiver is None:
@@ -252,7 +251,6 @@ class ShardedReceiver(Wrapper):
             errors.append(error)
 
     async def _interrupt(self, source: _ShardSource) -> None:
-        await trio.lowlevel.checkpoint()
         receiving = source.receiving
         if receiving is not None:
             receiving.cancel()

@@ -97,7 +97,6 @@ class LargeBatch:
                 raise MessageTooLarge(f"a batch of {size} bytes, at most {LARGEST} expected")
             self._part = await self._first_of(self._kept())
         except REFUSED as error:
-            await trio.lowlevel.checkpoint()
             self._refusal = error_of(error)
 
     def next_part(self) -> tuple[Message, ...] | AmqpError:
@@ -138,12 +137,11 @@ class LargeBatch:
 
     async def _first_of(self, contents: Iterable[bytes]) -> list[Message]:
         """Decode all of them; return the messages of a part, which are the first ones."""
-        await trio.lowlevel.checkpoint()
         part: list[Message] = []
         for number, content in enumerate(contents, 1):
             message = self._decode(content)
             if number <= PART:
                 part.append(message)
             if number % _SLICE == 0:
-                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()  # between two slices others may run
         return part

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
-import trio
 
 from gateway.capabilities import Identifies, Transacts
 from gateway.deadlines import answered_within
@@ -242,7 +241,6 @@ async def answer_identity(context: Context, request: NodeRequest, since: float) 
     Answer the request; every error has become a reply. Any right suffices, because no entity is
     concerned.
     """
-    await trio.lowlevel.checkpoint()
     try:
         if request.operation != wire.OPERATION:
             raise NotSupported("the namespace isn't managed over AMQP: use HTTP")

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from typing import Final
 
 import attrs
-import trio
 
 from gateway.capabilities import Transacts
 from gateway.deadlines import answered_within
@@ -64,7 +63,6 @@ class CoordinatorLink:
         Answer the attach, with a refusal if the namespace reports that it has no transactions. If
         it doesn't answer in time, each declare gets its own answer.
         """
-        await trio.lowlevel.checkpoint()
         engine = self._context.engine
         try:
             await self._check(self._context.options.probe_timeout)
@@ -72,7 +70,7 @@ class CoordinatorLink:
             self._context.refuse(self.id, amqp_error(error))
             return
         except BrokerError:
-            await trio.lowlevel.checkpoint()
+            pass  # each declare asks again
         engine.accept_coordinator(self.id, CAPABILITIES, _MOST_BYTES)
         engine.grant(self.id, _CREDIT)
 
@@ -110,13 +108,11 @@ class CoordinatorLink:
     async def _check(self, seconds: float) -> None:
         """Ask the namespace for its transactions, unless the client is a stranger."""
         if not self._context.tokens.has_any:
-            await trio.lowlevel.checkpoint()
             return
         with answered_within(seconds, error=Unavailable):
             await required(self._context.broker, Transacts).check_transactions()
 
     async def _declare(self, event: TransferReceived) -> None:
-        await trio.lowlevel.checkpoint()
         state: DeliveryState
         try:
             await self._check(self._context.options.answer_timeout)
@@ -154,7 +150,6 @@ class CoordinatorLink:
     async def _commit(
         self, event: TransferReceived, transaction: Transaction, going_back: ExitStack
     ) -> None:
-        await trio.lowlevel.checkpoint()
         try:
             with going_back:
                 await self._commit_work(transaction)

@@ -98,7 +98,6 @@ class DispositionHandler:
         return self._awaited or enough or self._context.pending.closing
 
     async def _work(self) -> None:
-        await trio.lowlevel.checkpoint()
         while self._asked:
             if not self._urgent:
                 with trio.move_on_after(self._context.options.settle_delay) as self._collecting:

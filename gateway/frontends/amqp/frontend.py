@@ -161,7 +161,7 @@ async def _judge_token(tokens: ConnectionTokens, credentials: Credentials) -> in
     try:
         await tokens.add(credentials.password, EVERYTHING)
     except NotAuthorized:
-        return REFUSED  # noqa: ASYNC910 the answer is written
+        return REFUSED
     except Busy:
-        return TRY_LATER  # noqa: ASYNC910 the answer is written
-    return OK  # noqa: ASYNC910 the answer is written
+        return TRY_LATER
+    return OK

@@ -154,7 +154,6 @@ class IncomingLink:
         The error that forbids the link; None if the link is allowed, or if the namespace doesn't
         answer.
         """
-        await trio.lowlevel.checkpoint()
         if self._entity.is_dead_letter:
             return InvalidRequest(f"{self._entity}: a dead-letter sub-queue can't be sent to")
         try:
@@ -169,7 +168,6 @@ class IncomingLink:
 
     async def _measure(self) -> None:
         """Set the maximum message size, if the namespace reports it."""
-        await trio.lowlevel.checkpoint()
         broker = self._context.broker
         with suppress(BrokerError):
             told: int | None = None
@@ -196,7 +194,7 @@ class IncomingLink:
         few = self._in_work < self._context.options.max_group
         return self._working < self._most_steps and few
 
-    async def _work(self) -> None:  # noqa: ASYNC910 it ends, or a send waits
+    async def _work(self) -> None:
         try:
             while self._waiting and not self._is_held_up:
                 options = self._context.options
@@ -227,7 +225,7 @@ class IncomingLink:
         size = sum(len(each.payload) for each in next_ones)
         return await acquire_turn(min(size, most_bytes), len(next_ones))
 
-    async def _prepare(self) -> None:  # noqa: ASYNC910 on the way of each transfer
+    async def _prepare(self) -> None:
         """Decode what is sent next, if it is a large batch or a part of one."""
         while self._waiting and not (self._is_held_up or self._is_ready(self._waiting[0])):
             first = self._waiting[0]
@@ -316,7 +314,7 @@ class IncomingLink:
         self._context.engine.settle(event.delivery, provisional)
         self._top_up()
 
-    async def _send(self, group: Sequence[_PendingTransfer]) -> None:  # noqa: ASYNC910 a send waits
+    async def _send(self, group: Sequence[_PendingTransfer]) -> None:
         batches = [each.messages for each in group]
         try:
             with answered_within(self._context.options.send_timeout, f"from {self._entity}"):

@@ -47,7 +47,6 @@ async def answer_locked(
     Raises:
         BrokerError: as the methods of `Receiver` and `SessionReceiver`.
     """
-    await trio.lowlevel.checkpoint()
     match operation:
         case ops.RenewSession() | ops.GetSessionState() | ops.SetSessionState():
             _, session = _session(context, entity, operation.session_id)
@@ -104,7 +103,6 @@ def _links(context: Context, entity: EntityPath) -> Iterator[OutgoingLink]:
 
 
 async def _answer_session(session: SessionReceiver, operation: _OfSession) -> ops.Answer:
-    await trio.lowlevel.checkpoint()
     match operation:
         case ops.RenewSession():
             return ops.SessionRenewed(until=await session.renew_session())
@@ -121,7 +119,6 @@ async def _receive_deferred(
     operation: ops.ReceiveDeferred,
     asking: trio.CancelScope,
 ) -> ops.Answer:
-    await trio.lowlevel.checkpoint()
     link, receiver = holder(context, entity, operation.session_id)
     deferred = required(receiver, ReceivesDeferred)
     _check_count("sequence-numbers", len(operation.sequence_numbers))
@@ -149,7 +146,6 @@ async def _check_size(
     Raises:
         QuotaExceeded: they don't, and were abandoned.
     """
-    await trio.lowlevel.checkpoint()
     size = sum(encoded_size(each.message) for each in deliveries)
     if len(deliveries) > 1 and size > _MOST_BYTES:
         with suppress(BrokerError):
@@ -212,7 +208,6 @@ def _tell_links(
 
 
 async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDisposition) -> None:
-    await trio.lowlevel.checkpoint()
     _check_count("lock-tokens", len(operation.tokens))
     for token in operation.tokens:
         with context.doubts.settling(token):

@@ -52,7 +52,6 @@ class Management:
         Answer the request; every error has become a reply. The client has been waiting since
         `since` (by Trio's clock).
         """
-        await trio.lowlevel.checkpoint()
         try:
             operation = operation_of(request)
             self._check(operation)
@@ -88,9 +87,7 @@ class Management:
         wanted = timeout_of(request)
         return options.answer_timeout if wanted is None else min(wanted, options.longest_wait)
 
-    async def _do(  # noqa: ASYNC910 all wait
-        self, operation: ops.Operation, asking: trio.CancelScope
-    ) -> ops.Answer:
+    async def _do(self, operation: ops.Operation, asking: trio.CancelScope) -> ops.Answer:
         match operation:
             case ops.Schedule() | ops.CancelScheduled():
                 return await self._schedule(operation)
@@ -114,14 +111,12 @@ class Management:
         """
         transaction = self._context.transactions.find_joined(txn_id)
         if isinstance(operation, ops.UpdateDisposition):
-            await trio.lowlevel.checkpoint()
             return enlist(self._context, self._entity, operation, transaction)
         if isinstance(operation, _HARMLESS):
             return await self._do(operation, asking)
         raise NotSupported("this request can't be part of a transaction")
 
     async def _schedule(self, operation: ops.Schedule | ops.CancelScheduled) -> ops.Answer:
-        await trio.lowlevel.checkpoint()
         schedules = required(self._context.broker, Schedules)
         if isinstance(operation, ops.CancelScheduled):
             await schedules.cancel_scheduled(self._entity, operation.sequence_numbers)
@@ -137,7 +132,6 @@ class Management:
         To peek one session, all messages of the queue are examined, for as long as the client
         waits.
         """
-        await trio.lowlevel.checkpoint()
         peeks = required(self._context.broker, Peeks)
         wanted, first, answer = (
             operation.session_id,
@@ -157,7 +151,6 @@ class Management:
         return ops.Messages(messages=tuple(answer.handed))
 
     async def _list_sessions(self, operation: ops.ListSessions) -> ops.Answer:
-        await trio.lowlevel.checkpoint()
         sessions = required(self._context.broker, Sessions)
         names = await sessions.list_sessions(
             self._entity,
@@ -168,7 +161,6 @@ class Management:
         return ops.SessionNames(names=tuple(names), skip=operation.skip)
 
     async def _delete(self, operation: ops.DeleteMessages) -> ops.Answer:
-        await trio.lowlevel.checkpoint()
         holder(self._context, self._entity, operation.session_id)  # a link must hold the session
         count = await required(self._context.broker, DeletesMessages).delete_messages(
             self._entity,
@@ -179,7 +171,6 @@ class Management:
         return ops.Deleted(count=count)
 
     async def _rules(self, operation: ops.AddRule | ops.RemoveRule | ops.ListRules) -> ops.Answer:
-        await trio.lowlevel.checkpoint()
         topology = offered(self._context.broker, Topology)
         if topology is None or not self._entity.is_subscription:
             raise NotSupported(f"{self._entity} isn't a subscription and has no rules")

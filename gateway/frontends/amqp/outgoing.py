@@ -148,7 +148,6 @@ class OutgoingLink:
 
     async def run(self) -> None:
         """Answer the attach, and serve the link until it is void."""
-        await trio.lowlevel.checkpoint()
         try:
             self._scope.deadline = trio.current_time() + self._open_timeout
             with self._scope:
@@ -317,13 +316,12 @@ class OutgoingLink:
         they should not wait until their locks expire. Any other client may still settle on another
         link, so its locks stay.
         """
-        await trio.lowlevel.checkpoint()
         if is_backlog(self.entity):
             left = [(delivery, Abandon()) for delivery in self.unsettled.pop_all()]
             if left:
                 await settle_all(receiver, left, self._answer_timeout)
 
-    async def _ending_link(  # noqa: ASYNC910 the work waits, or raises after that
+    async def _ending_link(
         self, work: Callable[[Unpack[Ts]], Awaitable[None]], *arguments: *Ts
     ) -> None:
         try:
@@ -346,7 +344,6 @@ class OutgoingLink:
         disposition that waits asks for a receive of its own, because a receive serves other links
         too.
         """
-        await trio.lowlevel.checkpoint()
         share = 1
         while not self._context.pending.closing:
             await self._context.connection.wait_for_room()
@@ -417,9 +414,7 @@ class OutgoingLink:
             self._draining = False
             self._context.engine.drained(self.id)
 
-    async def _hand_out(  # noqa: ASYNC910 between two receives
-        self, receiver: _Receiver, deliveries: Sequence[Delivery]
-    ) -> None:
+    async def _hand_out(self, receiver: _Receiver, deliveries: Sequence[Delivery]) -> None:
         credit = max(0, self._context.engine.credit(self.id))
         for surplus in deliveries[credit:]:
             self._give_back(receiver, surplus)
@@ -473,16 +468,14 @@ class OutgoingLink:
         self._going_back += 1
         self._settling.start_soon(self._given_back, receiver, delivery)
 
-    async def _given_back(  # noqa: ASYNC910 a settlement waits
-        self, receiver: _Receiver, delivery: Delivery
-    ) -> None:
+    async def _given_back(self, receiver: _Receiver, delivery: Delivery) -> None:
         try:
             await self._put_back(receiver, delivery, Abandon(delivered=False))
         finally:
             self._going_back -= 1
             self._changed.wake()
 
-    async def _put_back(  # noqa: ASYNC910 a settlement waits, or raises after that
+    async def _put_back(
         self, receiver: _Receiver, delivery: Delivery, settlement: Settlement
     ) -> None:
         """Settle a delivery that the client hasn't seen; if that fails, its lock expires."""

@@ -150,7 +150,7 @@ class Pending:
         crowded = self._load is not None and self.bytes > 0 and self._load.is_full
         return self._load if crowded else None
 
-    async def wait_for_room(self) -> None:  # noqa: ASYNC910 a receive follows
+    async def wait_for_room(self) -> None:
         while True:
             if self.full:
                 await self._less.wait()
@@ -161,7 +161,6 @@ class Pending:
 
     async def wait_until_none(self) -> None:
         """Read nothing more, and return when everything is answered."""
-        await trio.lowlevel.checkpoint()
         self.closing = True
         while self.count:
             await self._less.wait()
@@ -190,7 +189,7 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         self._adapt()
         if self._data and self._turn is not None:
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()  # between two pieces others may run
             await self._turn.give_way()
             return self._next_piece()
         self._release_turn()
@@ -232,7 +231,6 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
 
     async def send_eof(self) -> None:
         """End the sending half, if the stream has halves; those of TLS and WebSocket have none."""
-        await trio.lowlevel.checkpoint()
         if isinstance(self._inner, trio.abc.HalfCloseableStream):
             await self._inner.send_eof()
 

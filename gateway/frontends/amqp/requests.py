@@ -224,7 +224,6 @@ class RequestLink:
         Answer a request; return False if it may have a large reply, unless `is_large`. The request
         is decoded here and not kept: a decoded value may take a hundred times its bytes.
         """
-        await trio.lowlevel.checkpoint()
         engine = self._context.engine
         if self._ended:  # the reply couldn't be delivered
             self._fail(joined, Unavailable("the link of a request had ended"))
@@ -256,7 +255,6 @@ class RequestLink:
         return True
 
     async def _reply_to(self, request: NodeRequest, since: float, joined: _Joined) -> Reply:
-        await trio.lowlevel.checkpoint()
         if isinstance(joined, BrokerError):
             return refusal_of(request, joined)
         return await self._answer(request, since)

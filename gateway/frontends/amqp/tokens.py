@@ -54,7 +54,7 @@ class ConnectionTokens:
         claim = self._authorizer.claim(header)
         if claim.identity is not None:
             claim = attrs.evolve(claim, resource=audience)
-        self.add_claim(claim)  # noqa: ASYNC910 a reply follows
+        self.add_claim(claim)
 
     def add_claim(self, claim: TokenClaim) -> None:
         """

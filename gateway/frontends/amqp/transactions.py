@@ -240,7 +240,6 @@ class Transactions:
         Return once all requests that have joined are answered. If they aren't answered within the
         time limit of a transaction, this transaction can only be rolled back.
         """
-        await trio.lowlevel.checkpoint()
         seconds = self._options.transaction_timeout
         with trio.move_on_after(seconds):
             while transaction.requests:

@@ -126,7 +126,6 @@ class ConnectionWatch:
             self._context.nursery.start_soon(self._close, self._closing, why, answers_all)
 
     async def _close(self, scope: trio.CancelScope, why: str, answers_all: bool) -> None:
-        await trio.lowlevel.checkpoint()
         with scope:
             if answers_all:
                 await self._answer_all()

@@ -8,8 +8,6 @@ is a `Topology`.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-import trio
-
 from gateway.capabilities import DeletesByVersion, Topology, Updates, described
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -49,7 +47,6 @@ async def manage(
 async def _manage(
     broker: Broker, operation: atom.Operation, namespace: atom.NamespaceInfo
 ) -> atom.Answer:
-    await trio.lowlevel.checkpoint()
     match operation:
         case atom.GetNamespace():
             return namespace
@@ -84,7 +81,6 @@ def _check_standard(wish: atom.PutQueue | atom.PutTopic) -> None:
 
 async def _inspect(broker: Broker, entity: EntityPath) -> atom.Answer:
     """The queue or topic with that name, or None."""
-    await trio.lowlevel.checkpoint()
     try:
         return await described(broker, entity)
     except EntityNotFound:
@@ -98,7 +94,6 @@ async def _inspect(broker: Broker, entity: EntityPath) -> atom.Answer:
 
 
 async def _delete(broker: Broker, wish: atom.DeleteEntity) -> None:
-    await trio.lowlevel.checkpoint()
     if wish.if_version is not None:
         versions = required(broker, DeletesByVersion)
         return await versions.delete_version(wish.entity, wish.if_version)
@@ -115,7 +110,6 @@ async def _delete(broker: Broker, wish: atom.DeleteEntity) -> None:
 
 
 async def _put_queue(broker: Broker, wish: atom.PutQueue) -> atom.Answer:
-    await trio.lowlevel.checkpoint()
     if not wish.update:
         return await broker.create_queue(wish.entity, wish.properties)
     updates = offered(broker, Updates)

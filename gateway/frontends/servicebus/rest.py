@@ -128,7 +128,6 @@ class ServiceBusRestFrontend:
                 turn = await acquire_turn(len(request.body))
             response = await self._response(request, claim, turn)
         except BrokerError as error:
-            await trio.lowlevel.checkpoint()  # a refusal may have had none
             # The table's 400 is for a send; a receive without a session uses the wrong path
             # altogether.
             wrong_way = isinstance(error, SessionRequired) and is_long_poll(request)
@@ -200,7 +199,6 @@ class ServiceBusRestFrontend:
 
     async def _identity(self, claim: TokenClaim) -> Response:
         """The namespace's identity. Any right suffices, because no entity is concerned."""
-        await trio.lowlevel.checkpoint()
         self.authorizer.require_any(claim)
         identifies = required(self.broker, Identifies)
         with answered_within(self.options.answer_timeout, error=Unavailable):
@@ -225,7 +223,7 @@ class ServiceBusRestFrontend:
     ) -> None:
         self.authorizer.require(claim, Access(right=right, entity=entity, path=request.path))
 
-    async def _check_forwarding(  # noqa: ASYNC910 on the way of each request
+    async def _check_forwarding(
         self, claim: TokenClaim, request: Request, operation: Operation
     ) -> None:
         """
@@ -239,9 +237,7 @@ class ServiceBusRestFrontend:
             access = Access(right=Right.MANAGE, entity=target, path=target.name)
             self.authorizer.require(holder, access)
 
-    async def _answer(  # noqa: ASYNC910 all wait
-        self, operation: rest.BriefOperation
-    ) -> rest.Answer:
+    async def _answer(self, operation: rest.BriefOperation) -> rest.Answer:
         entity = operation.entity
         match operation:
             case rest.SendMessages(messages=messages, form=form):
@@ -276,8 +272,8 @@ class ServiceBusRestFrontend:
                         encoded_size(message)  # the message keeps its encoding
             ready += part
             if len(part) < size:
-                return ready  # noqa: ASYNC910 its send waits
-            await trio.lowlevel.checkpoint()
+                return ready
+            await trio.lowlevel.checkpoint()  # between two slices others may run
             if turn is not None:
                 await turn.give_way()
 
@@ -300,7 +296,7 @@ class ServiceBusRestFrontend:
                 break
             size += sum(map(_size_of, page))
             first = page[-1].sequence_number + 1
-        return rest.Delivered(deliveries=tuple(found))  # noqa: ASYNC910 one is wanted at least
+        return rest.Delivered(deliveries=tuple(found))
 
     async def _receive(self, operation: rest.ReceiveMessages) -> rest.Delivered:
         deliveries: Sequence[Delivery] = ()
@@ -340,7 +336,6 @@ class ServiceBusRestFrontend:
         True if the delivery was completed. If not, it is delivered again. An unknown outcome counts
         as completed, because the client may rather get a message twice than never.
         """
-        await trio.lowlevel.checkpoint()
         assert delivery.lock_token is not None, "a lease has one"
         try:
             with answered_within(self.options.answer_timeout):

@@ -90,7 +90,6 @@ class StorageQueueFrontend:
             version = version_of(request, Query.of(request))
             response = await self._answered(request, version, peer)
         except BrokerError as error:
-            await trio.lowlevel.checkpoint()  # a refusal may have had none
             response = self._error(error, request_id)
             if response.status >= 500:
                 response = _with(response, (_OUTCOME, error.outcome.value))
@@ -140,7 +139,6 @@ class StorageQueueFrontend:
                     operation, storage.Allowed(origin=operation.origin, rule=rule), style
                 )
             if isinstance(operation, storage.GetUserDelegationKey):
-                await trio.lowlevel.checkpoint()
                 key = self.accounts.delegate(credential, operation, address, version)
                 return build_response(operation, key, style)
             if isinstance(credential, TokenClaim):
@@ -185,7 +183,6 @@ class StorageQueueFrontend:
         address: Address,
         peer: str | None,
     ) -> None:
-        await trio.lowlevel.checkpoint()
         dependencies = Circumstances(secure=self.options.secure, peer=peer, account=address.account)
         if isinstance(sas, DelegatedSas):
             self.accounts.authorize_delegated(sas, operation, address, dependencies)
@@ -225,7 +222,6 @@ class StorageQueueFrontend:
     async def _paused(self, seconds: float, deadline: float) -> bool:
         """Pause; return whether there is time for another try of the usual length."""
         if self.ending.is_set() or trio.current_time() + seconds + _LEAST_TRY > deadline:
-            await trio.lowlevel.checkpoint()
             return False
         with trio.move_on_after(seconds):
             await self.ending.wait()

@@ -57,7 +57,6 @@ class LastNotes:
             BrokerError: the namespace is unavailable and the notes were never read, or it refuses
                 the request.
         """
-        await trio.lowlevel.checkpoint()
         patience = PATIENCE if queue.key in self._last else self._patience.get(queue.key, PATIENCE)
         problem: BrokerError = Unavailable(f"the access policies of {queue} can't be read")
         try:
@@ -119,7 +118,6 @@ async def read_service_properties(broker: Broker) -> storage.ServiceProperties:
     Raises:
         BrokerError: as `Broker.inspect`.
     """
-    await trio.lowlevel.checkpoint()
     try:
         notes = notes_of(await broker.inspect(SETTINGS))
     except EntityNotFound:

@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Final
 
 import attrs
-import trio
 
 from gateway.capabilities import Visibility, send_accepted_by
 from gateway.domain.entity import EntityPath
@@ -112,7 +111,7 @@ class StorageOperations:
             (messages.put_answer(TakenMessage(delivery=delivery, receipt=None), now, self.marks),)
         ), accepted_by
 
-    async def _of_messages(  # noqa: ASYNC910 every case waits
+    async def _of_messages(
         self,
         operation: storage.GetMessages
         | storage.PeekMessages
@@ -184,7 +183,6 @@ class StorageOperations:
     # --- queues
 
     async def _of_queue(self, operation: storage.OfQueue) -> storage.Answer:
-        await trio.lowlevel.checkpoint()
         entity = EntityPath.parse(operation.queue)
         match operation:
             case storage.CreateQueue(metadata=metadata):
@@ -207,7 +205,6 @@ class StorageOperations:
 
     async def _create(self, entity: EntityPath, notes: Notes) -> storage.Answer:
         """Create the queue; an existing queue with the same metadata counts as created."""
-        await trio.lowlevel.checkpoint()
         properties = attrs.evolve(UNLIMITED, user_metadata=write_notes(notes))
         try:
             await self.broker.create_queue(entity, properties)
@@ -232,7 +229,6 @@ class StorageOperations:
         | storage.SetServiceProperties
         | storage.GetStats,
     ) -> storage.Answer:
-        await trio.lowlevel.checkpoint()
         match operation:
             case storage.ListQueues():
                 return await self._list(operation)
@@ -248,7 +244,6 @@ class StorageOperations:
         """The queues whose names this service allows, from the marker on, which is a name."""
         if wish.marker and not is_name(wish.marker):
             raise StorageRefusal("InvalidMarker")
-        await trio.lowlevel.checkpoint()
         limit = wish.limit or storage.MAX_QUEUES
         found: list[storage.QueueItem] = []
         skip = 0

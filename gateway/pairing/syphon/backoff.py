@@ -232,7 +232,6 @@ class EntityBackoffs:
 
     async def wait_until_resumed(self, entity: EntityPath) -> None:
         """Return when the entity isn't suspended any more."""
-        await trio.lowlevel.checkpoint()
         while self.is_suspended(entity):
             row = self._backoffs.get(entity.key)
             until = trio.current_time() + self._grace_left(entity)
@@ -253,7 +252,6 @@ class EntityBackoffs:
         False: the entity is suspended again. True: the primary accepted a message, or `seconds`
         passed without an outcome.
         """
-        await trio.lowlevel.checkpoint()
         with trio.move_on_after(seconds):
             while self.failed(entity) and not self.is_suspended(entity):
                 await self._changes.wait_next()

@@ -103,7 +103,6 @@ class BatchWindow:
                 await self._changes.wait_next()
         if scope.cancelled_caught:
             self.skip_all()
-        await trio.lowlevel.checkpoint()
 
     def skip_all(self) -> None:
         """Wait for none of the present batches any more, as their sends may hang."""
@@ -112,7 +111,6 @@ class BatchWindow:
 
     async def wait_empty(self) -> None:
         """Return when no batch is in progress."""
-        await trio.lowlevel.checkpoint()
         while self._batches:
             await self._changes.wait_next()
 

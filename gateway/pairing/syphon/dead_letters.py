@@ -74,7 +74,6 @@ async def count_dead_letters(
     Count the dead letters of these queues, whichever syphon or process wrote them. Without `rules`
     each may need somebody.
     """
-    await trio.lowlevel.checkpoint()
     total: int | None = 0 if infos else None
     peeked: list[Delivery] = []
     expired = 0
@@ -130,7 +129,6 @@ class _FirstLetters:
 
     async def _page(self) -> Sequence[Delivery] | None:
         """None: this namespace doesn't show them now."""
-        await trio.lowlevel.checkpoint()
         peeks = offered(self.broker, Peeks)
         if peeks is None:
             return None

@@ -102,7 +102,6 @@ class Destination:
         self._ask_at = trio.current_time() + self._jittered(ASK_AGAIN)
         identifies = offered(self.primary, Identifies)
         if identifies is None:
-            await trio.lowlevel.checkpoint()
             self._reports_none = self.has_answered = True
             return
         try:
@@ -115,7 +114,6 @@ class Destination:
 
     async def refresh(self) -> None:
         """Ask again if the last question is `ASK_AGAIN` ago. Errors are ignored."""
-        await trio.lowlevel.checkpoint()
         if self._reports_none or trio.current_time() < self._ask_at or self._asking.locked():
             return
         async with self._asking:
@@ -124,7 +122,6 @@ class Destination:
 
     async def wait_known(self) -> None:
         """Return once `is_known`; ask the primary until it answers."""
-        await trio.lowlevel.checkpoint()
         async with self._asking:
             pause = FIRST_RETRY
             while not self.is_known:

@@ -67,7 +67,6 @@ class SlowStart:
         """
         Wait until a request may begin. The room ends with the block, or by `RequestRoom.leave`.
         """
-        await trio.lowlevel.checkpoint()
         if self._waiting or self._in_flight >= self.limit:
             try:
                 await self._waiting.park()  # until `_wake` has counted it
