@@ -115,6 +115,7 @@ class BacklogDepth:
         `troubled`: messages may be diverted now. `dead_lettered`: the number of messages that this
         process has dead-lettered so far; a new reading is due when it has changed.
         """
+        self._hear()
         with self._answered_within(seconds):
             async with self._asking:
                 now = trio.current_time()
@@ -134,6 +135,16 @@ class BacklogDepth:
             async with self._asking:
                 return self._last if await self._refresh() else None
         return None
+
+    def _hear(self) -> None:
+        """Let the model know what the other gateways tell to have diverted."""
+        told = {
+            each.process: each.gateway.diverted.total
+            for each in self._reader.others
+            if each.gateway is not None
+        }
+        if not self._reader.known.unknown:
+            self.model.heard(told, self.clock())
 
     @property
     def last(self) -> Reading:

@@ -17,11 +17,13 @@ from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.envelope_fields import PATH
 from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
 from gateway.domain.health.heartbeats import SyphonsSeen
+from gateway.domain.health.process_records import CountByName, GatewayRecord, ProcessRecord
 from gateway.domain.message import DeadLetter, Message
 from gateway.extensions.order.queues import ordered_queues
 from gateway.pairing.backlog import Rotation
-from gateway.pairing.depth import BacklogDepth, DepthSampler, Reading
+from gateway.pairing.depth import OFTEN, BacklogDepth, DepthSampler, Reading
 from gateway.pairing.options import PairOptions
+from gateway.pairing.records.reader import RecordReader
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.dead_letters import MOST_SHOWN, SHOWN, ExpiryRules
 from gateway.ports import Broker
@@ -534,3 +536,37 @@ async def test_gateways_that_lose_their_primary_together_dont_read_together(
         nursery.cancel_scope.cancel()
 
     assert len(moments) > 10
+
+
+async def test_messages_that_other_gateways_have_diverted_are_no_empty_backlog(
+    secondary: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    reader = RecordReader(secondary=secondary, label=LABEL, clock=VirtualClock(), process="me")
+    depth = depth_of(secondary, reader=reader)
+    await depth.read(3, troubled=False)
+    await secondary.send(QUEUES[0], [Message()] * 7)
+    seen = []
+    for told in ({"me": 9}, {"me": 9, "other": 7}):
+        reader.known = attrs.evolve(reader.known, alive=gateways(told), unknown="")
+        await depth.read(3, troubled=False)
+        seen.append(depth.model.depth(VirtualClock()()).pending)
+        await trio.sleep(OFTEN)
+
+    assert seen == [0, 7]
+
+
+def gateways(diverted: dict[str, int]) -> tuple[ProcessRecord, ...]:
+    now = VirtualClock()()
+    return tuple(
+        ProcessRecord(
+            process=process,
+            host="here",
+            kind="serve",
+            pid=1,
+            started=now,
+            at=now,
+            interval=600.0,
+            gateway=GatewayRecord(diverted=CountByName(total=total)),
+        )
+        for process, total in diverted.items()
+    )

@@ -70,12 +70,14 @@ def make_records(
     is_read = place_of(secondary, envelope.pair) is not None
     if pairing.syphon.heartbeat_interval is None or role is Role.WORKER or not is_read:
         return None
+    process = runtime.new_id()
     return RecordParts(
         pairing=pairing,
         envelope=envelope,
         secondary=secondary,
-        book=OrderBook(process=runtime.new_id(), clock=runtime.now),
+        book=OrderBook(process=process, clock=runtime.now),
         reader=RecordReader(
+            process=process,
             secondary=secondary,
             label=envelope.pair,
             clock=runtime.now,

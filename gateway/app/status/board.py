@@ -70,6 +70,8 @@ PROBE_SECONDS: Final = 3.0
 RECORDS_SECONDS: Final = 2.0
 # for the secondary to report the depth; after that the last known depth is reported
 BACKLOG_SECONDS: Final = 3.0
+# The intervals of a syphon's records differ, and each record takes a moment to be read.
+LATE: Final = 1.2  # intervals
 
 
 @attrs.frozen(kw_only=True)
@@ -309,12 +311,13 @@ class StatusBoard:
         """
         syphon = lone.syphon
         answers = self._answers(pairing.primary)
+        diverts = answers is False or bool(syphon.pauses.pins)  # gateways, perhaps
         reading = await lone.depth.read(
             BACKLOG_SECONDS,
-            troubled=answers is False or _held(syphon) > 0,
+            troubled=diverts or _held(syphon) > 0,
             dead_lettered=self.runtime.observer.count(DeadLettered),
         )
-        depth = self._depth((syphon,), troubled=answers is False)
+        depth = self._depth((syphon,), troubled=diverts)
         return PairStatus(
             label=syphon.label,
             pins=tuple(each.text for each in syphon.pauses.pins),
@@ -367,7 +370,21 @@ class StatusBoard:
             counted=depth.counted,
             unknown=depth.unknown,
             decrease_rate=model.falls(self.runtime.now()),
+            syphons_rate=self._syphons_rate(),
         )
+
+    def _syphons_rate(self) -> float | None:
+        """The rate of all syphons elsewhere, by what each has told in its last interval."""
+        others = () if self._records is None else self._records.reader.others
+        now = self.runtime.now()
+        rates = [
+            each.syphon.rate
+            for each in others
+            if each.syphon is not None
+            and each.syphon.rate is not None
+            and (now - each.at).total_seconds() <= each.interval * LATE
+        ]
+        return sum(rates) if rates else None
 
     async def _spool(self) -> SpoolStatus | None:
         if self.parts is None or self.parts.spool is None:

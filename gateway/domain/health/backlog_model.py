@@ -8,7 +8,8 @@ The process knows what it has diverted and moved itself. What others do shows in
 each is compared with the depth that the process expected. While they agree, nobody else changes the
 backlog, and the counts go on between two readings. Otherwise the last reading is told as it was,
 with its date. So a figure differs from the truth at most by what others have changed since its
-date.
+date. Their records tell what they have diverted, but not when: a reading of 0 from before that is
+no empty backlog.
 
 No clock: dates are arguments, in UTC.
 """
@@ -40,6 +41,7 @@ AGREED: Final = 3
 TREND: Final = timedelta(seconds=20)  # of the readings that a rate is measured by
 NOT_ASKED: Final = "nobody has asked the secondary yet"
 NO_ANSWER: Final = "the secondary doesn't answer"
+NEWS: Final = "another gateway has diverted messages, perhaps since the last reading"
 
 
 @attrs.frozen(kw_only=True)
@@ -97,6 +99,8 @@ class BacklogModel:
     _agreed: int = attrs.field(default=AGREED, init=False)  # readings in a row as expected
     _others: int = attrs.field(default=0, init=False)  # messages that this process didn't count
     _failed: str = attrs.field(default="", init=False)  # why the secondary didn't answer since
+    _told: Mapping[str, int] = attrs.field(factory=dict, init=False)  # messages by process
+    _told_at: datetime | None = attrs.field(default=None, init=False)  # of the last that were more
 
     def diverted(self, entity: EntityPath, messages: int, at: datetime) -> None:
         """Count messages that this process has left on the backlog."""
@@ -106,11 +110,17 @@ class BacklogModel:
         """Count messages that the syphon of this process has taken from the backlog."""
         self._count(entity, -messages, at)
 
+    def heard(self, diverted: Mapping[str, int], at: datetime) -> None:
+        """Take the messages that each other process tells to have diverted since its start."""
+        if any(messages > self._told.get(each, 0) for each, messages in diverted.items()):
+            self._told_at = at
+        self._told = diverted
+
     @property
     def changes(self) -> bool:
         """True if the depth isn't what was read last, or was another one shortly before."""
         depths = {pending for _, pending in self._readings}
-        return self._has_changed or not self._is_alone or len(depths) > 1
+        return self._has_changed or self._has_news or not self._is_alone or len(depths) > 1
 
     @property
     def _is_alone(self) -> bool:
@@ -155,6 +165,8 @@ class BacklogModel:
             unknown = "more was moved than the last reading had; the next one tells"
         elif pending == 0 and not held and (self._failed or (troubled and age > ZERO_HOLDS)):
             unknown = self._failed or "the last reading is older than the outage may be"
+        elif pending == 0 and not held and self._has_news:
+            unknown = NEWS
         elif age > HOLDS:
             unknown = self._failed or "the last reading is too old"
         if unknown:
@@ -190,6 +202,12 @@ class BacklogModel:
             fell.append(each)
         (ended, left), (began, first) = fell[0], fell[-1]
         return (first - left) / (ended - began).total_seconds() if first > left else None
+
+    @property
+    def _has_news(self) -> bool:
+        """True if others told after the last reading that they have diverted messages."""
+        last, told = self._last, self._told_at
+        return last is not None and told is not None and last.as_of <= told
 
     def _knows_entities(self, depth: Depth) -> bool:
         known = self._is_alone and self._is_whole and not self._others

@@ -91,8 +91,7 @@ def _elsewhere(pair: PairStatus, at: datetime) -> WayHomeProgress:
     """No syphon runs in this process, and no message has moved lately."""
     backlog, syphons = pair.backlog, pair.backlog.syphons
     if syphons.alive:
-        state = WayHome.WAITING if syphons.moves else WayHome.HELD_BACK
-        return WayHomeProgress(state=state, why=syphons.text(at))
+        return _by_others(pair, syphons.text(at))
     if backlog.pending is None:
         return WayHomeProgress(state=WayHome.UNKNOWN, why=backlog.unknown)
     if backlog.consumers or syphons.consumers:
@@ -103,6 +102,21 @@ def _elsewhere(pair: PairStatus, at: datetime) -> WayHomeProgress:
     if not syphons.unknown:
         why = syphons.text(at)
     return WayHomeProgress(state=WayHome.ABSENT, why=why)
+
+
+def _by_others(pair: PairStatus, why: str) -> WayHomeProgress:
+    """Other processes have syphons, and tell of them. The depth doesn't fall, or isn't known."""
+    backlog = pair.backlog
+    if not backlog.syphons.moves:
+        return WayHomeProgress(state=WayHome.HELD_BACK, why=why)
+    if not (rate := backlog.syphons_rate):
+        return WayHomeProgress(state=WayHome.WAITING, why=why)
+    return WayHomeProgress(
+        state=WayHome.MOVING,
+        why=why,
+        seconds_left=None if backlog.pending is None else backlog.pending / rate,
+        rate=rate,
+    )
 
 
 def _waiting(pair: PairStatus) -> WayHomeProgress:

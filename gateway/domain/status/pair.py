@@ -134,6 +134,8 @@ class BacklogStatus:
     unknown: str = ""  # why `pending` isn't known
     # Messages/s by which the depth falls, by all processes; None: it doesn't, or isn't known to.
     decrease_rate: float | None = None
+    # Messages/s that the syphons of other processes tell to move; None: they tell none.
+    syphons_rate: float | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -66,6 +66,7 @@ class RecordReader:
     secondary: Broker
     label: str
     clock: WallClock
+    process: str = ""  # the id of this process, whose record is among those that are read
     keys: Keys = attrs.field(default=no_keys, on_setattr=attrs.setters.frozen)
     observer: Observer | None = None  # of records that are refused
     changes: Changes = attrs.field(factory=Changes, init=False)  # after each look
@@ -108,6 +109,11 @@ class RecordReader:
         self.known = self._told(consumers, unknown)
         self.changes.notify()
         return self.known
+
+    @property
+    def others(self) -> Sequence[ProcessRecord]:
+        """The other processes that are alive."""
+        return [each for each in self.known.alive if each.process != self.process]
 
     async def look_again(self, seconds: float) -> None:
         """As `look`, unless somebody has looked in the last `seconds`, or nothing may be read."""

@@ -16,6 +16,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.health.backlog_model import (
     AGREED,
     HOLDS,
+    NEWS,
     NO_ANSWER,
     NOT_ASKED,
     ZERO_HOLDS,
@@ -47,6 +48,8 @@ class NaivePair(RuleBasedStateMachine):
         self.read_at: datetime | None = None
         self.read = 0
         self.is_silent = False
+        self.diverted_by_others = self.told_by_others = 0  # since the others' start
+        self.told_at: datetime | None = None  # of the last record that tells of more
 
     @property
     def total(self) -> int:
@@ -66,11 +69,26 @@ class NaivePair(RuleBasedStateMachine):
             self.own += moved
             self.model.moved(entity, moved, self.now)
 
-    @rule(entity=ENTITIES, messages=st.integers(-5, 5))
-    def others_change(self, entity: EntityPath, messages: int) -> None:
+    @rule(entity=ENTITIES, messages=st.integers(-5, 5), tell=st.booleans())
+    def others_change(self, entity: EntityPath, messages: int, tell: bool) -> None:
         changed = max(messages, -self.truth[entity])
         self.truth[entity] += changed
         self.others += abs(changed)
+        self.diverted_by_others += max(0, changed)
+        if tell:
+            self.others_tell()
+
+    @rule()
+    def others_tell(self) -> None:
+        if self.diverted_by_others > self.told_by_others:
+            self.told_at = self.now
+        self.told_by_others = self.diverted_by_others
+        self.model.heard({"other": self.told_by_others}, self.now)
+
+    @rule()
+    def others_restart(self) -> None:
+        self.diverted_by_others = self.told_by_others = 0
+        self.model.heard({}, self.now)
 
     @rule(seconds=st.sampled_from([0.05, 1.0, 4.0, 30.0, 100.0]))
     def wait(self, seconds: float) -> None:
@@ -96,6 +114,7 @@ class NaivePair(RuleBasedStateMachine):
         self.model = BacklogModel()
         self.others = self.moving = self.own = 0
         self.read_at, self.is_silent = None, False
+        self.told_by_others, self.told_at = 0, None
 
     @invariant()
     def it_never_contradicts_the_truth_by_more_than_the_stated_age(self) -> None:
@@ -139,6 +158,11 @@ class NaivePair(RuleBasedStateMachine):
         if depth.is_empty:
             assert self.read == 0
             assert self.own == 0
+
+    @invariant()
+    def it_is_not_empty_while_others_tell_of_more_than_the_reading_may_have(self) -> None:
+        if self.told_at is not None and self.read_at is not None and self.read_at <= self.told_at:
+            assert self.model.depth(self.now).pending != 0
 
     @invariant()
     def nothing_is_empty_while_the_secondary_or_the_primary_cannot_be_asked(self) -> None:
@@ -331,3 +355,18 @@ def test_the_depth_falls_by_the_readings_whoever_moves_the_messages(bench: Bench
     assert (bench.model.falls(bench.now), bench.model.last_decrease) == (20.0, bench.now)
     bench.read(60)
     assert bench.model.falls(bench.now) is None
+
+
+def test_a_reading_of_0_is_no_empty_backlog_once_others_tell_of_more(bench: Bench) -> None:
+    bench.read(0)
+    bench.model.heard({"a": 0, "b": 0}, bench.now)
+    before = bench.depth()
+    bench.model.heard({"a": 0, "b": 7}, bench.now)
+    news = bench.depth()
+    after = bench.read(0)
+    bench.model.heard({"a": 0, "b": 7}, bench.now)
+
+    assert (before.pending, before.is_empty) == (0, True)
+    assert (news.pending, news.unknown) == (None, NEWS)
+    assert after.is_empty
+    assert bench.depth().is_empty

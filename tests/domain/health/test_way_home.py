@@ -15,6 +15,7 @@ PAUSED = attrs.evolve(ALIVE, paused=True)
 
 def pair(*, states: dict[str, int] | None = None, **fields: Any) -> PairStatus:
     of_backlog = ("consumers", "last_decrease", "syphons", "counted", "unknown", "decrease_rate")
+    of_backlog += ("syphons_rate",)
     of_pair = {name: fields.pop(name) for name in ("primary_answers",) if name in fields}
     backlog = {name: fields.pop(name) for name in of_backlog if name in fields}
     pending = fields.pop("pending", 5)
@@ -121,3 +122,13 @@ def test_a_backlog_that_does_not_move_has_a_reason(
     assert found.state is state
     assert why in found.why
     assert found.seconds_left is None
+
+
+def test_a_syphon_elsewhere_moves_the_backlog_at_the_rate_that_it_tells() -> None:
+    found = told(running=False, pending=10, syphons=seen(ALIVE), syphons_rate=4.0)
+    paused = told(running=False, syphons=seen(PAUSED), syphons_rate=4.0)
+    unknown = told(running=False, pending=None, syphons=seen(ALIVE), syphons_rate=4.0)
+
+    assert (found.state, found.rate, found.seconds_left) == (WayHome.MOVING, 4.0, 2.5)
+    assert paused.state is WayHome.HELD_BACK
+    assert (unknown.state, unknown.seconds_left) == (WayHome.MOVING, None)
