@@ -41,6 +41,7 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(BENCH_PACKAGES))
 	.venv/bin/python -m benchmarks.embedded
 	.venv/bin/python -m benchmarks.backup
+	.venv/bin/python -m benchmarks.start
 	.venv/bin/python -m benchmarks.overhead
 	.venv/bin/python -m benchmarks.identities
 	.venv/bin/python -m benchmarks.starvation
