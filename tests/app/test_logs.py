@@ -122,6 +122,7 @@ def test_where_no_terminal_is_the_log_is_json() -> None:
         assert json.loads(stream.readline())["event"] == "doubtful"
 
 
+@pytest.mark.slow
 def test_a_log_that_nobody_reads_does_not_keep_the_process() -> None:
     reading, writing = os.pipe()
     with open(reading), open(writing, "w"):

@@ -25,6 +25,7 @@ def found(report: Report, strategy: str, *, announced: bool) -> Found:
     return one
 
 
+@pytest.mark.slow
 def test_each_strategy_handles_the_whole_burst(report: Report) -> None:
     assert len(report.strategies) == 2 * len(STRATEGIES)
     assert all(
@@ -55,5 +56,6 @@ def test_no_strategy_asks_as_often_as_a_thread_for_each_queue(report: Report) ->
     assert all(0.0 < each.of_naive < 0.5 for each in report.strategies)
 
 
+@pytest.mark.slow
 def test_a_measurement_has_the_same_figures_each_time(report: Report) -> None:
     assert measure(BURST_QUEUES, MINUTES, BURST) == report

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import attrs
 import hypothesis.strategies as st
+import pytest
 import trio
 from hypothesis import given, settings
 from trio.testing import MockClock
@@ -181,6 +182,7 @@ class Run:
             assert good
 
 
+@pytest.mark.slow
 @given(steps, st.integers(0, 2**32))
 @settings(max_examples=200)
 def test_both_ways_to_receive_agree_on_who_has_a_message(

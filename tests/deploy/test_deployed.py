@@ -58,6 +58,7 @@ def pods(found: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]
             yield pod, container
 
 
+@pytest.mark.slow
 def test_helm_finds_no_fault_in_the_chart(found: dict[str, Any]) -> None:
     assert found["lint"]["errors"] == []
     assert [each["error"] for each in found["lint"]["messages"]] == ["icon is recommended"]

@@ -191,6 +191,7 @@ def test_the_digest_of_a_body_of_sequences_is_that_of_all_of_them_encoded():
     assert found == hashlib.sha256(encoded).digest()
 
 
+@pytest.mark.slow
 @given(message=MESSAGES, encrypts=st.booleans())
 def test_the_reserve_is_an_upper_bound_of_what_a_diversion_adds(message, encrypts):
     long = {

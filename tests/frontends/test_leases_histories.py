@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,6 +47,7 @@ async def consume(leases: Leases, rng: random.Random, completed: "Counter[str]")
         await trio.lowlevel.checkpoint()
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), order=st.random_module())
 def test_each_message_is_completed_once_whatever_clients_do(seed: int, order: object) -> None:

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import pytest
 import trio
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from tests.listening.harness import LONGEST_TEST, Harness, until
 
 
 # A smaller example says no more, and each takes its time.
+@pytest.mark.slow
 @settings(max_examples=40, phases=[Phase.generate])
 @given(st.integers(0, 2**32), st.booleans(), st.random_module())
 def test_nothing_is_lost_whatever_fails_and_whoever_is_cancelled(seed, polls, module):

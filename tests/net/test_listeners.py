@@ -129,6 +129,7 @@ class Crowded(trio.abc.Listener):
         await self.inner.aclose()
 
 
+@pytest.mark.slow
 async def test_without_files_a_port_reports_it_each_second_and_accepts_later(nursery, caplog):
     [bound] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     lost = []

@@ -135,6 +135,7 @@ async def test_tls_and_plain_text_share_the_port(nursery, tls, certificates):
     assert await ask(server, b"POST") == b"http:POST"
 
 
+@pytest.mark.slow
 async def test_where_a_certificate_is_asked_for_plain_text_is_no_way_around(certificates):
     files = TlsOptions(
         certificate=certificates / "server.pem",

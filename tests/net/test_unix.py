@@ -118,6 +118,7 @@ async def test_a_path_may_be_107_bytes_long(folder: Path) -> None:
     await listener.aclose()
 
 
+@pytest.mark.slow
 async def test_a_folder_that_another_process_keeps_locked_is_an_error(folder: Path) -> None:
     """Every user who may read the folder can lock it."""
     locked = os.open(folder, os.O_RDONLY)

@@ -1,5 +1,6 @@
 """Nobody's body is read before it is known that its sender may do anything."""
 
+import pytest
 import trio
 
 from tests.e2e.processes import Gateways
@@ -30,6 +31,7 @@ REQUESTS = (
 )
 
 
+@pytest.mark.slow
 async def test_without_a_good_token_no_body_is_waited_for(gateways: Gateways) -> None:
     gateway = await gateways.start(every_port() + KEYS)
     wrong = []

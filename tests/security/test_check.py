@@ -152,6 +152,7 @@ async def test_beside_a_gateway_that_runs_its_ports_are_good(
     assert gateway.count("credentials_refused") == 0
 
 
+@pytest.mark.slow
 async def test_a_port_that_another_program_has_is_bad_though_a_gateway_was_served_before(
     gateways: Gateways,
 ) -> None:

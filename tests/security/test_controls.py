@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import apsw
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "security-controls.md"
@@ -24,6 +25,7 @@ def test_each_test_that_the_page_names_is_there() -> None:
         assert re.search(rf"def {test}\(", (ROOT / path).read_text()), f"{path}::{test}"
 
 
+@pytest.mark.slow
 def test_the_product_runs_no_text_as_code() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {what}"

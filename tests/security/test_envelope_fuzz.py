@@ -10,6 +10,7 @@ from tests.security.envelope_fuzz import fuzz
 MESSAGES = 600
 
 
+@pytest.mark.slow
 def test_no_changed_envelope_is_opened_or_raises_what_no_syphon_expects() -> None:
     assert fuzz(27, lambda done: done < MESSAGES) == MESSAGES
 

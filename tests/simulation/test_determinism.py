@@ -48,5 +48,6 @@ def test_audited_runs_have_all_parts():
     assert len({each.mode for each in parts}) == 2
 
 
+@pytest.mark.slow
 def test_the_digest_tells_histories_apart():
     assert len({figures_of(seed).digest for seed in range(5)}) == 5

@@ -99,6 +99,7 @@ async def test_a_message_that_a_living_syphon_could_not_complete_may_be_moved_by
     assert uncertain(recorder) == ["1"]
 
 
+@pytest.mark.slow
 async def test_a_send_that_was_under_way_when_another_syphon_completed_is_one_more_copy(recorder):
     await note(recorder, SENT, COMPLETED, process="syphon-0")
     await trio.sleep(2.0)

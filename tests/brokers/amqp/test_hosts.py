@@ -23,6 +23,7 @@ def cluster(*ports, seed=0):
     return open_namespace("amqp", rest, options, real_date, random.Random(seed))
 
 
+@pytest.mark.slow
 async def test_one_host_of_several_is_enough_whichever_is_tried_first(elsewhere):
     async with elsewhere.rabbit.namespace() as namespace:
         queue = namespace._inside(await make(namespace, "orders"))

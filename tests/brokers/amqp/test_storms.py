@@ -17,6 +17,7 @@ ONE = [Message(message_id="1", body=b"x")]
 FORCED = AmqpError(condition="amqp:connection:forced", description="go away")
 
 
+@pytest.mark.slow
 async def test_a_peer_that_ends_each_connection_is_not_stormed():
     def send_away(served: Served, attached: LinkAttached) -> None:
         served.engine.close(FORCED)

@@ -122,6 +122,7 @@ async def exchange_until(end: float, broker: AmqpBroker) -> int:
     return count
 
 
+@pytest.mark.slow
 async def test_messages_pass_for_hours_on_the_same_connections(autojump_clock: MockClock) -> None:
     async with namespace() as east:
         count = await exchange_until(3 * HOUR, east.broker)
@@ -131,6 +132,7 @@ async def test_messages_pass_for_hours_on_the_same_connections(autojump_clock: M
     assert east.requests.count >= 4
 
 
+@pytest.mark.slow
 async def test_messages_pass_while_the_identity_provider_is_down_and_a_token_is_good(
     autojump_clock: MockClock,
 ) -> None:

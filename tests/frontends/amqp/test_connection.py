@@ -120,6 +120,7 @@ class Slow(trio.abc.Stream):
         await self.inner.aclose()
 
 
+@pytest.mark.slow
 async def test_large_messages_over_a_slow_network_are_accepted(house, autojump_clock):
     """There is always a frame and a message in part, and never the same ones for long."""
     ours, theirs = trio.testing.memory_stream_pair()

@@ -260,6 +260,7 @@ def test_a_deletion_before_a_date_finds_old_dead_letters_behind_newer_ones() -> 
     assert content(take(queue, at(12), state=State.DEAD)) == ["d", "c"]
 
 
+@pytest.mark.slow
 def test_a_deletion_before_a_date_goes_past_a_bounded_number_of_newer_dead_letters() -> None:
     rows = NaiveRows()
     queue = make(rows)

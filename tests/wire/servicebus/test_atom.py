@@ -126,6 +126,7 @@ def test_a_queue_arrives_with_all_that_is_known_of_it(info):
     assert arrived.path.name == info.path.name
 
 
+@pytest.mark.slow
 @given(st.lists(infos(), max_size=3))
 def test_a_list_arrives_in_its_order(found):
     operation = ListQueues()

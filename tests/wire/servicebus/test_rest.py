@@ -212,6 +212,7 @@ def test_a_request_says_the_operation_and_nothing_else(operation):
     assert parse_request(request) == operation
 
 
+@pytest.mark.slow
 @given(receives | peeks, st.lists(deliveries(rich_messages(), dates), max_size=3))
 def test_between_pairgates_a_delivery_arrives_with_every_type(operation, found):
     rich = attrs.evolve(operation, limit=9)
@@ -274,6 +275,7 @@ def test_a_plain_delivery_tells_the_time_to_live_that_counts(hours, left):
     assert arrived.message.time_to_live == timedelta(hours=left)
 
 
+@pytest.mark.slow
 @given(sends, st.sampled_from(AcceptedBy))
 def test_an_accepted_send_says_who_accepted_it(operation, accepted_by):
     answer = SendAccepted(accepted_by=accepted_by)
