@@ -4,10 +4,11 @@ import gc
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.harness.folders import in_memory
 
 # A process that a shell starts in the background ignores SIGINT, and its children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -71,6 +72,5 @@ def _group_of(item: pytest.Item) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder, in memory if possible: a crash here copies files, and syncs don't matter."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as name:
-        yield Path(name)
+    with in_memory(tmp_path) as folder:
+        yield folder

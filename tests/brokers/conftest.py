@@ -11,6 +11,7 @@ from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.kinds import KINDS, BrokerKind, Capability, Place
 from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.storage_queue.azurites import Azurites
+from tests.harness.folders import in_memory
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -49,35 +50,38 @@ def clock(request: pytest.FixtureRequest) -> Clock | None:
 
 @pytest.fixture(scope="session")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
-    elsewhere = Elsewhere(tmp_path_factory.mktemp("elsewhere"))
-    yield elsewhere
-    elsewhere.end()
+    with in_memory(tmp_path_factory.mktemp("elsewhere")) as folder:
+        elsewhere = Elsewhere(folder)
+        yield elsewhere
+        elsewhere.end()
 
 
 @pytest.fixture(scope="session")
 def rabbits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    rabbits = Nodes(tmp_path_factory.mktemp("rabbits"))
-    yield rabbits
-    rabbits.end()
+    with in_memory(tmp_path_factory.mktemp("rabbits")) as folder:
+        rabbits = Nodes(folder)
+        yield rabbits
+        rabbits.end()
 
 
 @pytest.fixture(scope="session")
 def azurites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurites]:
-    azurites = Azurites(tmp_path_factory.mktemp("azurites"))
-    yield azurites
-    azurites.end()
+    with in_memory(tmp_path_factory.mktemp("azurites")) as folder:
+        azurites = Azurites(folder)
+        yield azurites
+        azurites.end()
 
 
 @pytest.fixture
 async def broker(
     kind: BrokerKind,
     clock: Clock | None,
-    tmp_path: Path,
+    folder: Path,
     elsewhere: Elsewhere,
     rabbits: Nodes,
     azurites: Azurites,
 ) -> AsyncIterator[Broker]:
-    async with kind.open(Place(tmp_path, elsewhere, rabbits, azurites)) as broker:
+    async with kind.open(Place(folder, elsewhere, rabbits, azurites)) as broker:
         yield broker
 
 

@@ -130,7 +130,7 @@ def waits(test: Callable[[Broker], Awaitable[None]]) -> Callable[..., Awaitable[
     async def at_once(
         kinds_at_once: Sequence[BrokerKind],
         clock: Clock | None,
-        tmp_path: Path,
+        folder: Path,
         elsewhere: Elsewhere,
         rabbits: Nodes,
         azurites: Azurites,
@@ -147,7 +147,7 @@ def waits(test: Callable[[Broker], Awaitable[None]]) -> Callable[..., Awaitable[
         async with AsyncExitStack() as stack:
             brokers = []
             for kind in kinds_at_once:
-                place = Place(tmp_path / kind.name, elsewhere, rabbits, azurites)
+                place = Place(folder / kind.name, elsewhere, rabbits, azurites)
                 place.folder.mkdir()
                 brokers.append(await stack.enter_async_context(kind.open(place)))
             async with trio.open_nursery() as nursery:

@@ -6,6 +6,7 @@ import pytest
 from tests.e2e.processes import Gateways, open_gateways
 from tests.e2e.rabbitmq_clusters import SharedCluster
 from tests.e2e.rabbitmq_nodes import ExampleNodes
+from tests.harness.folders import in_memory
 
 
 @pytest.fixture
@@ -17,13 +18,15 @@ async def gateways(tmp_path: Path) -> AsyncIterator[Gateways]:
 
 @pytest.fixture(scope="session")
 def rabbits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExampleNodes]:
-    rabbits = ExampleNodes(tmp_path_factory.mktemp("rabbits"))
-    yield rabbits
-    rabbits.end()
+    with in_memory(tmp_path_factory.mktemp("rabbits")) as folder:
+        rabbits = ExampleNodes(folder)
+        yield rabbits
+        rabbits.end()
 
 
 @pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedCluster]:
-    cluster = SharedCluster(tmp_path_factory.mktemp("cluster"))
-    yield cluster
-    cluster.end()
+    with in_memory(tmp_path_factory.mktemp("cluster")) as folder:
+        cluster = SharedCluster(folder)
+        yield cluster
+        cluster.end()
