@@ -61,7 +61,10 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
     "purge": {"options": set(), "events": {"backlog_purged"}},
     "redrive": {"options": set(), "events": {"dead_letters_redriven"}},
     "sharding": {"options": {"sharding"}, "events": {"shard_added", "shard_drained"}},
-    "take_over": {"options": {"take_over"}, "events": {"take_over_failed", "taken_over"}},
+    "take_over": {
+        "options": {"serve --take-over", "take_over"},
+        "events": {"take_over_failed", "taken_over"},
+    },
     "traces": {"options": {"traces"}, "events": {"traces_not_exported"}},
     "workers": {"options": {"workers"}, "events": {"worker_lost", "worker_started"}},
 }

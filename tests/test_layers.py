@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "listening/process": CORE,
     "listening/agent": CORE,
     "demo": PORTS | {"app", "checker", "config", "brokers", "net", "wire", "domain"},
-    "commands": {"demo", "listening", "app", "config", "domain", "wire"},
+    "commands": LISTING | {"demo", "listening", "app", "config", "domain", "wire"},
     # Below each extension it is a list of names; each part of the core reads its own parts.
     "extensions/extension": set(),
     "extensions/listing": {"extensions"},

@@ -110,8 +110,7 @@ class ServeOptions:
     # Fingerprints of primaries that the primary replaces: backlog messages for them go to it.
     adopted: Collection[str] = ()
     as_json: bool = False  # the log of workers
-    # True: the listening sockets are taken over from the gateway that runs, if one does.
-    take_over: bool = False
+    flags: Collection[str] = ()  # of extensions, without dashes
 
 
 async def serve(
@@ -143,7 +142,7 @@ async def serve(
             config=config,
             observer=runtime.observer,
             given=from_systemd(config, os.environ, port_offset=options.port_offset),
-            take_over=options.take_over,
+            flags=options.flags,
         )
         gateway = _Gateway(
             loaded=loaded,

@@ -4,14 +4,14 @@ The succession of gateways: from whom a process gets its listening sockets, and 
 Extensions have other ways than `NoSuccession`: each names a `SuccessionRow` as `successions`.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from typing import Protocol
 
 import attrs
 import trio
 
-from gateway.app.failure import ExitCode, Failure
+from gateway.app.failure import Failure
 from gateway.app.given import GivenSockets
 from gateway.config.options import Config
 from gateway.extensions.listing import parts as parts_of_extensions
@@ -96,7 +96,7 @@ class Start:
     config: Config
     observer: Observer
     given: GivenSockets | None  # by systemd
-    take_over: bool  # the sockets are to be those of the gateway that runs, if one does
+    flags: Collection[str]  # of extensions, without dashes: those that `pairgate serve` was given
 
 
 @attrs.frozen
@@ -118,6 +118,4 @@ async def open_succession(start: Start) -> Succession:
     for row in rows:
         if row.is_wanted(start):
             return await row.open(start)
-    if start.take_over:
-        raise Failure("--take-over: this installation can't take sockets over", ExitCode.WRONG)
     return NoSuccession(start.given)

@@ -1,6 +1,7 @@
 """`pairgate serve` and `syphon`, which run until they are told to end."""
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -13,8 +14,17 @@ from gateway.app.process import service_manager
 from gateway.app.runtime import Runtime
 from gateway.commands.terminal import Invocation, add_adopt, add_port_offset, command, run
 from gateway.config.given import BIND_VARIABLE
+from gateway.extensions.listing import extensions
 
 STANDARD_ERROR: Final = 2
+
+
+def _add_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that extensions have here."""
+    flags = (flag for extension in extensions() for flag in extension.serve_flags)
+    for flag in reversed([*flags]):
+        function = click.option(f"--{flag.name}", is_flag=True, help=flag.help)(function)
+    return function
 
 
 @command
@@ -33,11 +43,7 @@ STANDARD_ERROR: Final = 2
     metavar="NAME",
     help="Create this queue, too, in the primary if that is embedded. Repeatable.",
 )
-@click.option(
-    "--take-over",
-    is_flag=True,
-    help="Take the ports over from the gateway that runs, which drains when this one is ready.",
-)
+@_add_flags
 @add_adopt
 def serve(
     invocation: Invocation,
@@ -45,8 +51,7 @@ def serve(
     binds: tuple[str, ...],
     queues: tuple[str, ...],
     adopted: tuple[str, ...],
-    *,
-    take_over: bool,
+    **flags: bool,
 ) -> None:
     """Serve clients until SIGTERM or Ctrl-C, then drain; a second signal ends it at once."""
     loaded = invocation.read(binds, queues)
@@ -54,7 +59,7 @@ def serve(
         port_offset=port_offset,
         adopted=adopted,
         as_json=invocation.as_json,
-        take_over=take_over,
+        flags=[name.replace("_", "-") for name, given in flags.items() if given],
     )
     with (
         open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log,

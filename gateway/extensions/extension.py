@@ -11,6 +11,14 @@ Part = str
 """`MODULE:ATTRIBUTE`, where the module is one of the extension's package."""
 
 
+@attrs.frozen
+class Flag:
+    """An option of `pairgate serve` without a value."""
+
+    name: str  # without its two dashes
+    help: str
+
+
 @attrs.frozen(kw_only=True)
 class Extension:
     """
@@ -66,6 +74,7 @@ class Extension:
     services: Sequence[Part] = ()
     # `gateway.app.succession.SuccessionRow`
     successions: Sequence[Part] = ()
+    serve_flags: Sequence[Flag] = ()  # a succession learns which were given
     # `gateway.app.pools.PoolRow`
     pools: Sequence[Part] = ()
     # `gateway.wire.pairgate.control_call.ControlCall`; a feature executes it.

@@ -1,7 +1,8 @@
 """
 The options and events that a package knows, as JSON: `python -m tests.harness.known`.
 
-An option is named by its path. Of a table that is unknown as a whole, only the table is missed.
+An option of the configuration is named by its path, and one of `pairgate serve` by both words. Of a
+table that is unknown as a whole, only the table is missed.
 """
 
 import json
@@ -11,6 +12,7 @@ from typing import Any, Final, get_args, get_origin
 
 import attrs
 
+from gateway.cli import command_named
 from gateway.config.options import Config
 from gateway.config.reading import FILLED_LATER, without_none
 from gateway.domain.option_fields import is_flat
@@ -24,7 +26,7 @@ ENTRIES: Final = frozenset({"issuers", "access", "accounts", "pairing.envelope_k
 
 def known() -> Mapping[str, list[str]]:
     return {
-        "options": sorted(_options(Config)),
+        "options": sorted([*_options(Config), *_options_of_serve()]),
         "events": sorted(map(name_of, EVENT_CLASSES)),
     }
 
@@ -40,6 +42,11 @@ def _options(kind: Any, path: str = "") -> Iterator[str]:
             yield here
         if attrs.has(inner) and here not in ENTRIES:
             yield from _options(inner, here)
+
+
+def _options_of_serve() -> Iterator[str]:
+    for parameter in command_named("serve").params:
+        yield from (f"serve {option}" for option in parameter.opts if option.startswith("--"))
 
 
 def inner_type(kind: Any) -> Any:

@@ -10,6 +10,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.given import GivenSockets
 from gateway.app.succession import Served, Start, Succession, SuccessionRow
 from gateway.config.endpoints import SERVE
+from gateway.extensions.take_over import FLAG
 from gateway.extensions.take_over.door import Door, HandOver, open_door
 from gateway.extensions.take_over.options import TAKE_OVER
 from gateway.extensions.take_over.predecessor import Arrival, Predecessor, find_predecessor
@@ -55,7 +56,7 @@ async def _open(start: Start) -> Succession:
             opened.
     """
     path, given, predecessor = start.config.of(TAKE_OVER), start.given, None
-    if start.take_over:
+    if FLAG in start.flags:
         if path is None:
             text = "take_over: is missing; --take-over asks the running gateway at this socket"
             raise Failure(text, ExitCode.WRONG)
@@ -73,7 +74,7 @@ async def _open(start: Start) -> Succession:
 
 
 def _is_wanted(start: Start) -> bool:
-    return start.take_over or start.config.of(TAKE_OVER) is not None
+    return FLAG in start.flags or start.config.of(TAKE_OVER) is not None
 
 
 SUCCESSION: Final = SuccessionRow(_is_wanted, _open)
