@@ -24,7 +24,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.message import Message
 from gateway.extensions.announcements.interceptor import Announcing
-from gateway.extensions.drill.cut import Cut
+from gateway.extensions.drill.interceptor import Cut
 from gateway.interception import Interceptor
 from gateway.interception.broker import InterceptedBroker
 from gateway.ports import Broker

@@ -15,7 +15,7 @@ from trio.abc import Clock
 
 from gateway.config.kinds import Address, BrokerDependencies
 from gateway.extensions.announcements.interceptor import Announcing
-from gateway.extensions.drill.cut import Cut
+from gateway.extensions.drill.interceptor import Cut
 from gateway.interception.broker import InterceptedBroker
 from gateway.ports import Broker, WallClock
 from gateway.store.embedded.broker import EmbeddedBroker

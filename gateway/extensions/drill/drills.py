@@ -17,8 +17,8 @@ from gateway.changes import Changes
 from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.events.control import ControlCalled
 from gateway.domain.operators.control import Operator
-from gateway.extensions.drill.cut import Cut
 from gateway.extensions.drill.events import DrillBegan, DrillEnded
+from gateway.extensions.drill.interceptor import Cut
 from gateway.extensions.drill.order import Drill, DrillAnswer, DrillOrder, DrillState
 from gateway.ports import Observer, WallClock
 from gateway.wire.pairgate import admin_json

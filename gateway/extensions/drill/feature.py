@@ -13,8 +13,8 @@ from gateway.app.operations.control_calls import Executors
 from gateway.domain.operators.control import Operator
 from gateway.domain.status.sections import Readings
 from gateway.extensions.drill import EXTENSION
-from gateway.extensions.drill.cut import Cut
 from gateway.extensions.drill.drills import DrillReplica, Drills, drill_message
+from gateway.extensions.drill.interceptor import Cut
 from gateway.extensions.drill.options import DRILL as OPTIONS
 from gateway.extensions.drill.order import DRILL, DRILLS, END_DRILL, DrillAnswer, DrillState
 from gateway.extensions.drill.section import DRILL as SECTION
@@ -89,7 +89,7 @@ def _drills(parts: Parts) -> list[Drills]:
 # The core measures what a drill refuses as a failure of the namespace, and never announces it.
 CUT: Final = InterceptorRow(
     "drill",
-    "gateway/extensions/drill/cut.py",
+    "gateway/extensions/drill/interceptor.py",
     "[drill] and [pairing]",
     _cut,
     is_measured=True,

@@ -19,9 +19,9 @@ from gateway.domain.events.control import ControlCalled
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete, ReceiveMode
 from gateway.domain.operators.control import Operator
-from gateway.extensions.drill.cut import Cut
 from gateway.extensions.drill.drills import Drills
 from gateway.extensions.drill.events import DrillBegan, DrillEnded
+from gateway.extensions.drill.interceptor import Cut
 from gateway.extensions.drill.order import DrillAnswer, DrillFault, DrillOrder
 from gateway.interception.broker import InterceptedBroker
 from gateway.pairing.pair import Pair

@@ -23,8 +23,8 @@ from gateway.domain.status.pair import (
 )
 from gateway.domain.status.process import Status
 from gateway.extensions.drill.command import code_of
-from gateway.extensions.drill.cut import Cut
 from gateway.extensions.drill.drills import Drills
+from gateway.extensions.drill.interceptor import Cut
 from gateway.extensions.drill.order import DrillAnswer, DrillFault, DrillOrder
 from gateway.extensions.drill.rehearsal import DrillOutcome, Load, Rehearsal
 from gateway.extensions.drill.section import DRILL

@@ -10,8 +10,8 @@ from trio.testing import MockClock
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unreachable
 from gateway.domain.operators.control import Operator
-from gateway.extensions.drill.cut import Cut
 from gateway.extensions.drill.drills import DrillReplica, Drills, drill_message
+from gateway.extensions.drill.interceptor import Cut
 from gateway.extensions.drill.order import Drill, DrillFault, DrillOrder
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import Events
