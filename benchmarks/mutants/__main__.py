@@ -24,6 +24,12 @@ from benchmarks.mutants.trial import FLAGS, Cold, Trace, Warm
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("domain", "store/engine", "listening/scaling", "checker", "pairing")
+# Tried when a module of theirs is named.
+EXTENSIONS: Final = tuple(
+    f"extensions/{folder.name}"
+    for folder in sorted((ROOT / "gateway" / "extensions").iterdir())
+    if (ROOT / "tests" / "extensions" / folder.name).is_dir() and (folder / "README.md").exists()
+)
 NO_GATEWAY: Final = "tests/conftest.py"  # imports nothing of it
 NEAR: Final[Mapping[str, Sequence[str]]] = {
     "domain": ("tests/domain/",),
@@ -31,6 +37,7 @@ NEAR: Final[Mapping[str, Sequence[str]]] = {
     "listening/scaling": ("tests/listening/scaling/",),
     "checker": ("tests/checker/", "tests/chaos/test_invariants.py"),
     "pairing": ("tests/pairing/",),
+    **{each: (f"tests/{each}/",) for each in EXTENSIONS},
 }
 # Tests of the domain and of the engine outside their own folders.
 RULES: Final = (
@@ -58,6 +65,7 @@ FAR: Final[Mapping[str, Sequence[str]]] = {
         "tests/extensions/claims/test_pair.py",
         "tests/config/",
     ),
+    **dict.fromkeys(EXTENSIONS, ()),
 }
 # The modules that are loaded before the first fork; modules that pytest rewrites aren't among them.
 LIBRARIES: Final = (
@@ -82,7 +90,7 @@ def main() -> int:
     log = ResultLog(build / "results.jsonl")
     log.read()
     results: list[Result] = []
-    for package in PACKAGES:
+    for package in (*PACKAGES, *EXTENSIONS):
         modules = sorted(_modules(package, arguments.modules))
         if not arguments.again:
             log.forget(modules)
@@ -158,7 +166,7 @@ class _Round:
 
     def run(self) -> None:
         """First the mutants that need no import, then the others."""
-        trace_file = self.log.path.with_name(f"{self.package}.trace")
+        trace_file = self.log.path.with_name(f"{self.package.replace('/', '-')}.trace")
         files = [_file(module) for module in _modules(self.package, [self.package])]
         state = _state(self.tests)
         _run_pytest(
