@@ -126,6 +126,8 @@ async def test_the_eight_questions_have_true_answers(gateways: Gateways) -> None
     [alive] = moving["pair"]["backlog"]["syphons"]["alive"]
     assert (alive["process"], alive["pid"]) == ("syphon", outage.syphon.pid)
     assert f"syphon on {alive['host']}" in screen
+    known = {each["name"]: each["state"] for each in moving["pair"]["processes"]}
+    assert [known[each] for each in known if each.startswith("syphon on")] == ["alive"]
     # 6. How long was it?
     [told] = [each for each in events if each["event"] == "outage_over"]
     assert 0.0 < told["seconds"] <= ended - began + 1.0

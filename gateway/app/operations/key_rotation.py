@@ -132,7 +132,8 @@ def not_reloaded(status: Status | None, reloaded: Collection[str]) -> tuple[str,
     """
     if status is None or status.pair is None:
         return ()
-    return tuple(each for each in status.pair.processes if each not in reloaded)
+    alive = [each.name for each in status.pair.processes if each.state == "alive"]
+    return tuple(each for each in alive if each not in reloaded)
 
 
 def rotate_envelope(

@@ -122,7 +122,7 @@ class StatusBoard:
         return attrs.evolve(
             pair,
             process_problems=known.problems_but_for(own),
-            processes=tuple(each.place for each in known.alive[:MOST_PROCESSES]),
+            processes=known.processes(own)[:MOST_PROCESSES],
             not_reached=known.not_reached,
             reach_unknown=known.unknown,
         )

@@ -136,6 +136,19 @@ def record_of(heartbeat: Heartbeat) -> ProcessRecord:
 
 
 @attrs.frozen(kw_only=True)
+class PairProcess:
+    """A process of the pair, as its record on the secondary tells."""
+
+    name: str  # the kind of process, its host and id
+    version: str  # of Pairgate; empty: an earlier one, which doesn't tell
+    started: datetime
+    seen: datetime  # its last word
+    state: str  # alive; silent for too long; or ended, in good order
+    reads: bool | None  # it may read the records of others, whose orders reach it; None: not told
+    here: bool = False  # it is this one
+
+
+@attrs.frozen(kw_only=True)
 class PairRecords:
     """
     The pair's processes as a reader knows them at the date `at`, the newest record of each process.
@@ -176,6 +189,23 @@ class PairRecords:
                 found.append(f"{each.place}: it may not read on the secondary")
         more = len(found) - MOST_NAMED
         return (*found[:MOST_NAMED], *([f"and {more} more"] if more > 0 else ()))
+
+    def processes(self, own: str) -> tuple[PairProcess, ...]:
+        """All processes that are known, those that are alive first; `own` is this one."""
+        states = {"alive": self.alive, "silent": self.stale, "ended": self.ended}
+        return tuple(
+            PairProcess(
+                name=each.place,
+                version=each.version,
+                started=each.started,
+                seen=each.at,
+                state=state,
+                reads=each.sees_others,
+                here=each.process == own,
+            )
+            for state, records in states.items()
+            for each in records
+        )
 
     def problems_but_for(self, own: str) -> tuple[Problem, ...]:
         """The problems of the processes that are alive, but for the process `own`."""

@@ -14,6 +14,7 @@ from gateway.domain.health.depth_history import MOST_QUEUES, QueueDepth
 from gateway.domain.health.distribution import Distribution
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.health.problems import Problem
+from gateway.domain.health.process_records import PairProcess
 from gateway.domain.status.figures import (
     ALL,
     EACH,
@@ -444,7 +445,7 @@ class PairStatus:
             of=lambda pair: len(pair.process_problems),
         ),
     )
-    processes: tuple[str, ...] = ()  # that are alive by their records; at most `MOST_PROCESSES`
+    processes: tuple[PairProcess, ...] = ()  # by their records; at most `MOST_PROCESSES`
     not_reached: tuple[str, ...] = ()  # those that follow no orders from here: which, and why
     # Why it isn't known which processes follow orders from here; empty: it is known.
     reach_unknown: str = ""

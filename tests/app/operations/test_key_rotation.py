@@ -19,6 +19,7 @@ from gateway.app.operations.key_rotation import (
 )
 from gateway.cli import main
 from gateway.config.file import Loaded, load
+from gateway.domain.health.process_records import PairProcess
 from gateway.domain.status.pair import SpoolStatus
 from tests.wire.pairgate.status import OUTAGE
 
@@ -365,7 +366,17 @@ def test_without_a_key_of_the_envelope_the_failure_says_where_it_belongs(here: H
 def test_the_processes_of_the_pair_that_did_not_reload_are_named() -> None:
     assert OUTAGE.pair is not None
     pair = attrs.evolve(
-        OUTAGE.pair, processes=("serve on a (process 1)", "syphon on b (process 2)")
+        OUTAGE.pair,
+        processes=tuple(
+            PairProcess(
+                name=name, version="", started=OUTAGE.at, seen=OUTAGE.at, state=state, reads=True
+            )
+            for name, state in (
+                ("serve on a (process 1)", "alive"),
+                ("syphon on b (process 2)", "alive"),
+                ("syphon on b (process 3)", "ended"),
+            )
+        ),
     )
     status = attrs.evolve(OUTAGE, pair=pair)
 

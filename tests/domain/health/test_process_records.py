@@ -331,3 +331,19 @@ def test_the_processes_that_no_order_reaches_are_named_up_to_a_number() -> None:
     )
     assert len(many.not_reached) == MOST_NAMED + 1
     assert many.not_reached[-1] == "and 5 more"
+
+
+def test_the_processes_of_a_pair_are_told_with_their_state_and_whether_orders_reach_them() -> None:
+    here = _syphon(process="own", version="1.2", sees_others=True)
+    records = PairRecords(
+        alive=(here, _syphon(process="p2", sees_others=False)),
+        stale=(_syphon(process="p3"),),
+        ended=(_syphon(process="p4", ended=True),),
+    )
+
+    found = records.processes("own")
+
+    assert [each.state for each in found] == ["alive", "alive", "silent", "ended"]
+    assert [each.here for each in found] == [True, False, False, False]
+    assert [each.reads for each in found] == [True, False, None, None]
+    assert (found[0].name, found[0].version, found[0].seen) == (here.place, "1.2", NOW)

@@ -13,6 +13,7 @@ from gateway.domain.errors import Unreachable
 from gateway.domain.health.abilities import Abilities, Ability, AbilityStatus
 from gateway.domain.health.depth_history import DepthSample, QueueDepth
 from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen
+from gateway.domain.health.process_records import PairProcess
 from gateway.domain.status.listening import PoolStatus, QueueStatus
 from gateway.domain.status.pair import (
     BacklogStatus,
@@ -94,6 +95,7 @@ def _pair(**fields: Any) -> PairStatus:
         "max_inflight": 64 * 1024 * 1024,
         "paused": 0,
         "pauses": 3,
+        "processes": _processes(),
         "spool": SpoolStatus(
             pending=0,
             oldest_age=None,
@@ -104,6 +106,30 @@ def _pair(**fields: Any) -> PairStatus:
         ),
     }
     return PairStatus(**{**known, **fields})
+
+
+def _processes() -> tuple[PairProcess, ...]:
+    """Two gateways, a sidecar that may only send, and a syphon; another one has ended."""
+    now = datetime.now(UTC)
+    named = (
+        ("serve on gw-1 (process 41)", 7.2, 95, "alive", True),
+        ("serve on gw-2 (process 12)", 30.0, 310, "alive", True),
+        ("serve on pod-9f (process 1)", 2.0, 45, "alive", False),
+        ("syphon on gw-2 (process 42)", 30.0, 4, "alive", True),
+        ("syphon on gw-1 (process 17)", 40.0, 50, "ended", True),
+    )
+    return tuple(
+        PairProcess(
+            name=name,
+            version="1.4.0",
+            started=now - timedelta(hours=hours),
+            seen=now - timedelta(seconds=seconds),
+            state=state,
+            reads=reads,
+            here=name.startswith("serve on gw-1"),
+        )
+        for name, hours, seconds, state, reads in named
+    )
 
 
 def _backlog(**fields: Any) -> BacklogStatus:

@@ -103,6 +103,8 @@ SEEN: Final = {
         "to the primary north",
         "none now; 3 since the start",
         "amqp 31",
+        *("serve on gw-1 (process 41), this one", "syphon on gw-2 (process 42)", "ended"),
+        "don't reach it: it may not read on the secondary",
     ],
     "failed-over": [
         *(
@@ -188,6 +190,8 @@ def test_the_page_is_accessible_in_the_dark_and_on_a_phone(
     draw(chromium, "phone")
     chromium.evaluate("document.getElementById('entities').scrollIntoView()")
     draw(chromium, "phone-entities")
+    chromium.evaluate("document.getElementById('processes').scrollIntoView()")
+    draw(chromium, "phone-processes")
 
     assert complaints == []
     assert not wide

@@ -126,7 +126,7 @@ function show(status) {
   tables.showListeners(status, rates);
   tables.showPools(status, rates);
   for (const id of ["summary", "pair", "backlog"]) byId(id).hidden = status.pair === null;
-  if (status.pair === null) for (const id of ["entities", "spool", "drill"]) byId(id).hidden = true;
+  if (status.pair === null) for (const id of ["entities", "spool", "drill", "processes"]) byId(id).hidden = true;
   else {
     const acceptsSends = control === null || control.has_pair;
     const sends = showPicture(status, rates, acceptsSends, byId("picture"), byId("ways"));
@@ -136,6 +136,7 @@ function show(status) {
     showEntities();
     tables.showBacklog(status);
     tables.showWaiting(status);
+    tables.showProcesses(status);
     tables.showSpool(status);
     drills.note(status);
     letters.note(status);

@@ -296,6 +296,23 @@ export function showOrders(control, steer) {
   });
 }
 
+const processRows = new Rows(byId("pair-process-rows"), () => cells(6, "", "short", "short", "short", "short"));
+const REACH = new Map([[true, "reach it"], [false, "don't reach it: it may not read on the secondary"], [null, UNKNOWN]]);
+
+// The processes that leave records on the secondary.
+export function showProcesses({ pair: { processes, reach_unknown: unknown }, at }) {
+  byId("processes").hidden = processes.length === 0 && !unknown;
+  setText(byId("processes-note"), unknown ? `Others aren't known now: ${unknown}.` : "");
+  processRows.show(processes.map((each) => [`${each.name} ${each.started}`, each]), ([name, kind, version, up, seen, orders], each) => {
+    setText(name, `${each.name}${each.here ? ", this one" : ""}`);
+    setContent(kind, state(each.state, TONES[each.state]));
+    setText(version, each.version || UNKNOWN);
+    setText(up, each.state === "alive" ? span(between(each.started, at)) : UNKNOWN);
+    setText(seen, `${span(between(each.seen, at))} ago`);
+    setText(orders, each.state === "alive" ? REACH.get(each.reads) : UNKNOWN);
+  });
+}
+
 const MOST_EVENTS = 100;
 const HIDDEN = new Set(["timestamp", "level", "event"]);
 

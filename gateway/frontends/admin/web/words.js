@@ -53,5 +53,6 @@ export const TONES = {
   primary: "good", suspect: "warn", secondary: "bad", "half-open": "warn", pinned: "warn",
   yes: "good", no: "bad",
   empty: "good", moving: "good", waiting: "warn", "held-back": "warn", stalled: "bad", absent: "bad",
+  alive: "good", silent: "warn",
   warning: "warn", error: "bad", critical: "bad",
 };
