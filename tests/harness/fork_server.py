@@ -35,7 +35,9 @@ from tests.harness.servers import ServerFailed
 ROOT: Final = Path(__file__).parents[2]
 MODULES: Final = (
     *sorted({path.partition(":")[0] for path in COMMANDS.values()}),
+    "gateway.app.operations.probing",
     "gateway.brokers.amqp.servicebus",
+    "gateway.commands.status_view",
     "gateway.store.embedded.broker",
     "gateway.brokers.rabbitmq.broker",
     "gateway.brokers.servicebus.broker",
