@@ -181,9 +181,9 @@ def _way_home(story: Story, answer: Answer, as_of: float | None) -> Iterator[tup
     hull = None if as_of is None else story.between(min(as_of, answer.end), answer.end)
     if hull is not None and state == "empty" and hull[0] > 0:
         yield "way home", f"empty, true: {hull}"
-    recent = story.between(answer.end - 5.0, answer.end)
-    if recent is not None and state in {"moving", "elsewhere"} and recent == (0, 0):
-        yield "way home", f"{state}, nothing waits since 5 s"
+    since = min(answer.end - GREEN, answer.end if as_of is None else as_of)
+    if state == "moving" and story.between(since, answer.end) == (0, 0):
+        yield "way home", f"{state}, nothing waits since {answer.end - since:.1f} s"
 
 
 def _verdict(story: Story, answer: Answer) -> Iterator[tuple[str, str]]:

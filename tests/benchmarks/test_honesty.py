@@ -59,6 +59,7 @@ def answer(end: int, as_of: int, pending: int | None, **changes: Any) -> Answer:
         answer(12, 8, 3),  # and so is each depth since
         answer(20, 19, 5),
         answer(20, 5, None, state="unknown"),
+        answer(48, 38, 5, state="moving"),  # by a reading that was told late
         answer(50, 49, 0),
     ],
 )
