@@ -128,12 +128,14 @@ def test_processes_that_orders_do_not_reach_are_named_and_doubts_while_one_is_in
     well, doubt = page_states.healthy(), "the secondary doesn't answer"
     assert well.pair is not None
     missed = ("serve on gw-2 (process 7): why",)
-    pair = attrs.evolve(well.pair, not_reached=missed, reach_unknown=doubt)
+    hint = "serve on gw-2 (process 7): 2 messages wait in its spool"
+    pair = attrs.evolve(well.pair, not_reached=missed, reach_unknown=doubt, process_texts=(hint,))
     pinned = attrs.evolve(pair, pins=("* by ann",))
     before, during = (
         in_one_line(shown(attrs.evolve(well, pair=each), 200)) for each in (pair, pinned)
     )
 
     assert "not reached: serve on gw-2 (process 7): why" in before
+    assert hint in before
     assert doubt not in before
     assert f"not known which other processes follow them: {doubt}" in during

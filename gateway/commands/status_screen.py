@@ -185,6 +185,8 @@ def _pair(pair: PairStatus, now: datetime, told: str) -> Iterator[Fact]:
     yield "syphon", _syphon(pair, now)
     if (syphons := syphons_text(pair, now)) != progress_of(pair, now).why:
         yield "syphons", syphons
+    for text in pair.process_texts:
+        yield "elsewhere", text
     for place in pair.not_reached:
         yield "orders", f"not reached: {place}"
     if pair.reach_unknown and (pair.pins or pair.syphon.pauses):

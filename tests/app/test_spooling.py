@@ -11,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from gateway.app.assembly.opening import spool_namespace
+from gateway.app.assembly.records import OwnFigures, gateway_record
 from gateway.app.failure import Failure
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import MIB, SpoolGauge, SyphonOfSpool, enter_spool
@@ -55,7 +56,9 @@ async def test_depth_age_and_room_are_those_of_its_queue(stand: Stand) -> None:
     await stand.store.send(QUEUE, [Message(body=bytes(1000)), Message(body=bytes(1000))])
     began = trio.current_time()
     full = await stand.gauge.read(60.0)
+    told = await gateway_record(Runtime(), OwnFigures(spool=stand.gauge))
 
+    assert told.spool == 2
     assert (empty.pending, empty.oldest_age, empty.free_bytes) == (0, None, MIB)
     assert full.pending == 2
     assert full.oldest_age is not None

@@ -8,7 +8,7 @@ import attrs
 
 from gateway.app.assembly.opening import Opened, Opening
 from gateway.app.assembly.others import HeldParts, Others
-from gateway.app.assembly.records import ReadWorkers, RecordParts
+from gateway.app.assembly.records import ReadWorkers, RecordParts, no_workers
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.wrapper_rows import Reloads
 from gateway.app.certificates import CertificateWatch
@@ -19,7 +19,6 @@ from gateway.app.spooling import SpoolGauge
 from gateway.capabilities import Visibility
 from gateway.config.options import Config
 from gateway.domain.identity import Identity
-from gateway.domain.status.process import Workers
 from gateway.domain.status.sections import Readings
 from gateway.extensions.listing import extensions
 from gateway.frontends.admin.announcements import Announcements
@@ -33,11 +32,6 @@ from gateway.pairing.control import Control
 from gateway.pairing.pair import Pair
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
-
-
-async def no_workers() -> Workers:  # noqa: ASYNC124 it stands for one that waits
-    """Return no status, as the gateway is one process."""
-    return Workers()
 
 
 @attrs.frozen(kw_only=True)
@@ -84,6 +78,10 @@ class Feature:
     def readings(self) -> Readings:
         """The readings of its sections of the status, in a process that leads."""
         return {}
+
+    def in_force(self) -> Sequence[str]:
+        """The operators' orders to it that are in force, for people, in a process that leads."""
+        return ()
 
     def greeting(self) -> Mapping[str, Any]:
         """In a parent: the message that a new worker begins with."""

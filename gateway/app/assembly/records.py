@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from importlib import metadata
 from typing import Final
@@ -11,6 +11,7 @@ import attrs
 
 from gateway.app.assembly.roles import Role
 from gateway.app.runtime import Runtime
+from gateway.app.spooling import SpoolGauge
 from gateway.app.status.own_problems import ProblemWatch, problems_here
 from gateway.config.endpoints import SERVE, SYPHON
 from gateway.config.options import Pairing
@@ -35,6 +36,7 @@ from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
 
 ReadWorkers = Callable[[], Awaitable[Workers]]
+SPOOL_SECONDS: Final = 1.0  # for the own spool to tell its depth; a record waits no longer
 MOST_NAMES: Final = 40  # entities by name in a record; it has room for about as many
 
 
@@ -89,15 +91,29 @@ def make_records(
     )
 
 
+async def no_workers() -> Workers:  # noqa: ASYNC124 it stands for one that waits
+    """Return no status, as the gateway is one process."""
+    return Workers()
+
+
+@attrs.frozen(kw_only=True)
+class OwnFigures:
+    """The figures of a gateway that its record tells, each read when it is written."""
+
+    workers: ReadWorkers = no_workers
+    spool: SpoolGauge | None = None
+    drills: Callable[[], Sequence[str]] = list
+
+
 def services_of_records(
     records: RecordParts,
     control: Control,
     syphon: Syphon | None,
-    read_workers: ReadWorkers,
+    figures: OwnFigures,
 ) -> Iterable[Service]:
     """
     The services that follow the orders of others and leave the records of this process. `syphon` is
-    that which moves the backlog here; `read_workers` asks the workers of a gateway.
+    that which moves the backlog here; `figures` are those of a gateway.
     """
     runtime, rng = records.runtime, records.runtime.rng("records")
     interval = records.pairing.syphon.heartbeat_interval or USUAL
@@ -122,7 +138,7 @@ def services_of_records(
         secondary=records.secondary,
         label=records.envelope.pair,
         keys=lambda: records.envelope.keys,
-        describe=partial(_described, records, control, syphon, read_workers),
+        describe=partial(_described, records, control, syphon, figures),
         interval=USUAL if syphon is None else interval,
         rng=rng,
         new_id=runtime.new_id,
@@ -133,10 +149,10 @@ def services_of_records(
 
 
 async def _described(
-    records: RecordParts, control: Control, syphon: Syphon | None, read_workers: ReadWorkers
+    records: RecordParts, control: Control, syphon: Syphon | None, figures: OwnFigures
 ) -> ProcessRecord:
-    runtime, workers = records.runtime, await read_workers()
-    all_workers = (*workers.running, *workers.ended)
+    runtime = records.runtime
+    gateway = None if records.kind == SYPHON else await gateway_record(runtime, figures)
     return ProcessRecord(
         process=records.book.process,
         host=records.host,
@@ -148,14 +164,17 @@ async def _described(
         interval=USUAL,
         sees_others=records.reader.may_read,
         orders=records.book.own,
-        gateway=None if records.kind == SYPHON else _gateway(runtime, all_workers),
+        gateway=gateway,
         syphon=None if syphon is None else _syphon(records, control, syphon),
         problems=problems_here(runtime, syphon, control.states),
     )
 
 
-def _gateway(runtime: Runtime, workers: Iterable[Status]) -> GatewayRecord:
+async def gateway_record(runtime: Runtime, figures: OwnFigures) -> GatewayRecord:
     """The record of a gateway, which knows the messages of its workers by their number alone."""
+    of_workers = await figures.workers()
+    workers: Iterable[Status] = (*of_workers.running, *of_workers.ended)
+    spool = None if figures.spool is None else await figures.spool.read(SPOOL_SECONDS)
     diverted = runtime.observer.diverted_messages
     elsewhere = (AcceptedBy.BACKLOG.value, AcceptedBy.SPOOL.value)
     sends = (each for worker in workers if worker.pair for each in worker.pair.sends)
@@ -166,7 +185,9 @@ def _gateway(runtime: Runtime, workers: Iterable[Status]) -> GatewayRecord:
             total=own.total + by_workers,
             most=own.most,
             is_whole=own.is_whole and not by_workers,
-        )
+        ),
+        spool=None if spool is None else spool.pending,
+        drills=tuple(figures.drills()),
     )
 
 

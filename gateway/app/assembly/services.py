@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.app.assembly.parts import Parts, ProcessParts, no_workers
-from gateway.app.assembly.records import services_of_records
+from gateway.app.assembly.parts import Parts, ProcessParts
+from gateway.app.assembly.records import OwnFigures, services_of_records
 from gateway.app.assembly.roles import GATEWAY, LEADING, Role
 from gateway.extensions.listing import parts as parts_of_extensions
 from gateway.frontends.leased_visibility import LeasedVisibility
@@ -48,8 +48,16 @@ async def _records(parts: ProcessParts) -> Iterable[Service]:
     if parts.records is None or parts.control is None:
         return []
     syphon = next((each for each in parts.syphons if each.reports_progress), None)
-    workers = parts.workers if isinstance(parts, Parts) else no_workers
-    return services_of_records(parts.records, parts.control, syphon, workers)
+    gateway = _own_figures(parts) if isinstance(parts, Parts) else OwnFigures()
+    return services_of_records(parts.records, parts.control, syphon, gateway)
+
+
+def _own_figures(parts: Parts) -> OwnFigures:
+    return OwnFigures(
+        workers=parts.workers,
+        spool=parts.spool,
+        drills=lambda: [each for one in parts.features.values() for each in one.in_force()],
+    )
 
 
 async def _late(parts: ProcessParts) -> Iterable[Service]:

@@ -123,6 +123,11 @@ class StatusBoard:
             pair,
             process_problems=known.problems_but_for(own),
             processes=known.processes(own)[:MOST_PROCESSES],
+            process_texts=tuple(
+                f"{each.place}: {text}"
+                for each in self._records.reader.others[:MOST_PROCESSES]
+                for text in each.texts
+            ),
             not_reached=known.not_reached,
             reach_unknown=known.unknown,
         )

@@ -95,6 +95,13 @@ class ProcessRecord:
         return named_place(self.kind, self.host, self.pid)
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """Sentences about the process for people, beside its orders and problems."""
+        gateway = self.gateway or GatewayRecord()
+        spool = [f"{gateway.spool} messages wait in its spool"] if gateway.spool else []
+        return (*spool, *(f"a drill: {each}" for each in gateway.drills))
+
+    @property
     def alive_for(self) -> timedelta:
         """The time after `at` for which the process counts as alive."""
         return timedelta(seconds=self.interval * MISSED)

@@ -446,6 +446,8 @@ class PairStatus:
         ),
     )
     processes: tuple[PairProcess, ...] = ()  # by their records; at most `MOST_PROCESSES`
+    # Spools with messages, and drills, of the pair's other processes, as their records tell.
+    process_texts: tuple[str, ...] = ()
     not_reached: tuple[str, ...] = ()  # those that follow no orders from here: which, and why
     # Why it isn't known which processes follow orders from here; empty: it is known.
     reach_unknown: str = ""

@@ -1,6 +1,6 @@
 """Drills in a gateway's process, and in its workers: each cuts its own way as the parent does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -47,6 +47,10 @@ class Drilling(Feature):
 
     def readings(self) -> Readings:
         return {SECTION: lambda: self.drills.drill}
+
+    def in_force(self) -> Sequence[str]:
+        drill = self.drills.drill
+        return () if drill is None else (drill.text,)
 
     def greeting(self) -> Mapping[str, Any]:
         drill = self.drills.drill

@@ -347,3 +347,16 @@ def test_the_processes_of_a_pair_are_told_with_their_state_and_whether_orders_re
     assert [each.here for each in found] == [True, False, False, False]
     assert [each.reads for each in found] == [True, False, None, None]
     assert (found[0].name, found[0].version, found[0].seen) == (here.place, "1.2", NOW)
+
+
+def test_spools_with_messages_and_drills_are_told_to_people() -> None:
+    gateway = GatewayRecord(spool=2, drills=("namespace north, refuse, by ann",))
+    told = [
+        _syphon(gateway=each).texts for each in (gateway, GatewayRecord(spool=0), GatewayRecord())
+    ]
+
+    assert told == [
+        ("2 messages wait in its spool", "a drill: namespace north, refuse, by ann"),
+        (),
+        (),
+    ]

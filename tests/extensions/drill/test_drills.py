@@ -19,8 +19,9 @@ from gateway.domain.events.control import ControlCalled
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete, ReceiveMode
 from gateway.domain.operators.control import Operator
-from gateway.extensions.drill.drills import Drills
+from gateway.extensions.drill.drills import DrillReplica, Drills
 from gateway.extensions.drill.events import DrillBegan, DrillEnded
+from gateway.extensions.drill.feature import Drilling
 from gateway.extensions.drill.interceptor import Cut
 from gateway.extensions.drill.order import DrillAnswer, DrillFault, DrillOrder
 from gateway.interception.broker import InterceptedBroker
@@ -353,3 +354,15 @@ async def test_a_topic_is_cut_with_its_subscriptions(harness: Harness, name: str
     assert answer.after.drill is not None
     assert answer.after.drill.covers(EntityPath(name))
     assert not answer.after.drill.covers(ORDERS)
+
+
+async def test_a_drill_that_is_under_way_is_told_to_other_processes(harness: Harness) -> None:
+    stage = await staged(harness)
+    feature = Drilling(stage.drills, DrillReplica(stage.drills.cuts))
+    before = feature.in_force()
+    stage.begin(DrillFault.REFUSE, seconds=60.0)
+    [during] = feature.in_force()
+    await trio.sleep(61)
+
+    assert "refuse, by ann" in during
+    assert (*before, *feature.in_force()) == ()
