@@ -21,7 +21,7 @@ _GIVEN: Final[ContextVar[float | None]] = ContextVar("given", default=None)
 
 @contextmanager
 def client_gives(seconds: float) -> Iterator[None]:
-    """Within this context the client waits for that long, from now on; `given_until` tells it."""
+    """Within this context the client waits for that long, from now on: `client_deadline`."""
     token = _GIVEN.set(trio.current_time() + seconds)
     try:
         yield
@@ -29,7 +29,7 @@ def client_gives(seconds: float) -> Iterator[None]:
         _GIVEN.reset(token)
 
 
-def given_until() -> float | None:
+def client_deadline() -> float | None:
     """The moment (Trio's clock) until which this task's client waits; None: it doesn't say."""
     return _GIVEN.get()
 

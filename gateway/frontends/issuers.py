@@ -102,7 +102,7 @@ class Provider:
                 self._wanted = trio.Event()
                 self._is_reading = True
                 try:
-                    self._take(await self.read())
+                    self._adopt(await self.read())
                     failures = 0
                 except ProviderFailed as error:
                     self._record_failure(str(error))
@@ -114,7 +114,7 @@ class Provider:
                 with trio.move_on_after(retry if failures else self.options.refresh):
                     await self._wanted.wait()
 
-    def _take(self, provided: Provided) -> None:
+    def _adopt(self, provided: Provided) -> None:
         before = frozenset[str]() if self.keys is None else self.keys.thumbprints
         is_news = self.keys is None or self.failure is not None
         self.keys, self.failure = provided.keys, None

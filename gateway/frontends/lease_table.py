@@ -48,7 +48,7 @@ class LeaseTable:
             self._sweep_at = now + _SWEEP
             for token, lease in list(self._leases.items()):
                 if lease.lock.latest <= now and lease.delivery.locked_until is not None:
-                    self.end(token, lease)
+                    self.remove(token, lease)
         check_room(self.room, client, limit, "unsettled deliveries", "settle some first")
 
     def begin(
@@ -68,15 +68,15 @@ class LeaseTable:
             if lock is None:
                 lock = locks[until] = self.lock_of(delivery)
             if (former := self._leases.get(token)) is not None:
-                self.end(token, former)  # the namespace has repeated a token
+                self.remove(token, former)  # the namespace has repeated a token
             lease = Lease(shared, delivery.handle, lock, client)
             self._leases[token] = shared.leases[token] = lease
             self.room.add(client, 1)
             given.append(client_has)
         return given
 
-    def end(self, lock_token: str, lease: Lease) -> None:
-        """End a lease, unless it ended while the caller waited."""
+    def remove(self, lock_token: str, lease: Lease) -> None:
+        """Remove a lease, unless it ended while the caller waited."""
         token = lock_token.lower()
         if self._leases.get(token) is lease:
             del self._leases[token], lease.shared.leases[token]

@@ -136,12 +136,16 @@ class LeasedVisibility:
         """
         if self._nursery is None:
             raise Unavailable("the gateway isn't running: it is starting or shutting down")
-        terms = terms_of(await self._told(entity))
+        terms = terms_of(await self._user_metadata(entity))
         deliveries = await self._received(entity, limit, terms.hidden)
         taken = [self._hide(self._nursery, entity, each, terms.hidden) for each in deliveries]
         if terms.poison_after is None:
             return taken
-        return [each for each in taken if not await self._goes(entity, each, terms.poison_after)]
+        return [
+            each
+            for each in taken
+            if not await self._move_to_poison(entity, each, terms.poison_after)
+        ]
 
     async def _received(
         self, entity: EntityPath, limit: int, hidden: timedelta
@@ -157,7 +161,7 @@ class LeasedVisibility:
             return await self._leases.receive_now(entity, limit)
         return ()
 
-    async def _told(self, entity: EntityPath) -> str | None:
+    async def _user_metadata(self, entity: EntityPath) -> str | None:
         """
         The queue's user metadata; if it can't be read now, the last known one. The first answer is
         waited for as long as the client waits.
@@ -174,7 +178,7 @@ class LeasedVisibility:
         self._texts[entity.key] = known, now + _REMEMBERED
         return known
 
-    async def _goes(self, entity: EntityPath, taken: TakenMessage, after: int) -> bool:
+    async def _move_to_poison(self, entity: EntityPath, taken: TakenMessage, after: int) -> bool:
         """
         Move a message that was delivered too often to its poison queue. Return whether it was
         removed from its own.

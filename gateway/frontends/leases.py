@@ -66,7 +66,7 @@ class Leases:
 
     def __attrs_post_init__(self) -> None:
         self._table = LeaseTable(self._wall_clock, self._options, self._new_token)
-        self.receivers = SharedReceivers(self._broker, self._options, self._table.end)
+        self.receivers = SharedReceivers(self._broker, self._options, self._table.remove)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the receivers open until cancelled."""
@@ -163,9 +163,9 @@ class Leases:
                 try:
                     await receiver.settle(lease.delivery, settlement)
                 except LockLost:
-                    self._table.end(lock_token, lease)
+                    self._table.remove(lock_token, lease)
                     raise
-                self._table.end(lock_token, lease)
+                self._table.remove(lock_token, lease)
 
     async def settle_many(
         self, entity: EntityPath, settlements: Sequence[tuple[str, Settlement]]
@@ -187,7 +187,7 @@ class Leases:
             for (index, lease), verdict in zip(leases, found, strict=True):
                 verdicts[index] = verdict
                 if verdict is None or isinstance(verdict, LockLost):
-                    self._table.end(settlements[index][0], lease)
+                    self._table.remove(settlements[index][0], lease)
         return [
             self._doubts.resolve(lock_token, verdict)
             for (lock_token, _), verdict in zip(settlements, verdicts, strict=True)
@@ -217,7 +217,7 @@ class Leases:
         """As `Leasing.settled`."""
         lease = self._table.find(lock_token)
         if lease is not None:
-            self._table.end(lock_token, lease)
+            self._table.remove(lock_token, lease)
             lease.shared.check_unused()
 
     async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
@@ -248,7 +248,7 @@ class Leases:
                 with self._doubts.using(lock_token):
                     locked_until = await renew(receiver, lease.delivery)
             except LockLost:
-                self._table.end(lock_token, lease)
+                self._table.remove(lock_token, lease)
                 raise
             lease.delivery = attrs.evolve(lease.delivery, locked_until=locked_until)
             lease.lock = self._table.lock_of(lease.delivery)

@@ -36,9 +36,9 @@ class Refusals:
 
     def at(self, protocol: str) -> OnRefused:
         """The callback for an endpoint of that protocol."""
-        return partial(self._note, protocol)
+        return partial(self._record_here, protocol)
 
-    def _note(self, protocol: str, name: str, why: Refusal) -> None:
+    def _record_here(self, protocol: str, name: str, why: Refusal) -> None:
         self.record(protocol, current_visit().host, name, why)
 
     def record(self, protocol: str, peer: str, name: str, why: Refusal) -> None:

@@ -163,7 +163,7 @@ class InterceptorChain:
         except BaseException as error:
             self._fail(call, error)
             raise
-        self._end(call, result)
+        self._run_after(call, result)
         return result
 
     async def run_each(
@@ -180,7 +180,7 @@ class InterceptorChain:
         except BaseException as error:
             self._fail(call, error)
             raise
-        self._end(call, verdicts)
+        self._run_after(call, verdicts)
         return verdicts
 
     async def wait(self, call: Call, receive: Callable[[], Awaitable[T]]) -> T:
@@ -197,7 +197,7 @@ class InterceptorChain:
             call.passed += 1
         return await operation()
 
-    def _end(self, call: Call, result: object) -> None:
+    def _run_after(self, call: Call, result: object) -> None:
         for each in reversed(self._by_kind[call.kind][: call.passed]):
             each.after(call, result)
 

@@ -25,7 +25,7 @@ from gateway.capabilities import (
     messages_in,
     sends_in,
 )
-from gateway.deadlines import given_until
+from gateway.deadlines import client_deadline
 from gateway.domain import envelope
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -146,7 +146,7 @@ class PairedBroker(ForwardingBroker):
         taken = self.moments.now()
         now = taken.monotonic
         usual = now + self.options.send_timeout
-        deadline = min(trio.current_effective_deadline(), given_until() or usual)
+        deadline = min(trio.current_effective_deadline(), client_deadline() or usual)
         made = [Batch([self._with_id(message) for message in each]) for each in batches]
         admitted, size = self._admitted(entity, made)
         in_order |= self.keeps_order(entity)

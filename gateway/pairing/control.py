@@ -114,7 +114,7 @@ class Control:
             for target in order.targets
         ]
         if order.action in {Action.FAILOVER, Action.FAILBACK}:
-            changed = self._note_pins(order, overrides)
+            changed = self._record_pins(order, overrides)
             self._report(order, operator, changed=changed)
             self._apply_pins(order, operator)
         else:
@@ -231,12 +231,12 @@ class Control:
         """Until cancelled, end the orders whose end has come, also orders from before a restart."""
         if self.book is not None:
             self._apply_rate(self.book.in_force())
-        self._end_orders()
+        self._expire_orders()
         task_status.started()
         while True:
             with trio.move_on_after(self._until_next_end()):
                 await self._orders.wait_next()
-            self._end_orders()
+            self._expire_orders()
 
     def _check(self, order: Order) -> None:
         if order.until is not None and order.until <= self.clock():
@@ -272,7 +272,7 @@ class Control:
             raise InvalidRequest(f"nothing to probe: no entity that has failed matches {named}")
         return self.prober, found
 
-    def _note_pins(self, order: Order, overrides: Sequence[Override]) -> bool:
+    def _record_pins(self, order: Order, overrides: Sequence[Override]) -> bool:
         """Change the pins as ordered. False: nothing is to be done."""
         pins = self._pins
         if order.action is Action.FAILOVER:
@@ -321,7 +321,7 @@ class Control:
             )
         )
 
-    def _end_orders(self) -> None:
+    def _expire_orders(self) -> None:
         now = self.clock()
         if self.states is not None and (over := self.states.pins.pop_ended(now)):
             self._report_end(Action.FAILBACK, over)

@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from gateway.capabilities import BoundsSends, SendsMany, SendsTogether, Transacts
-from gateway.deadlines import given_until
+from gateway.deadlines import client_deadline
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.message import AcceptedBy, Message
@@ -142,7 +142,7 @@ class GatheringBroker(ForwardingBroker):
                 return None
             size += len(message.body)
         latest = trio.current_time() + self.pair.longest_send()
-        own_time = given_until() is not None or trio.current_effective_deadline() < latest
+        own_time = client_deadline() is not None or trio.current_effective_deadline() < latest
         if size > SMALL or own_time:
             return None
         return size if all(together() for together in self._together) else None

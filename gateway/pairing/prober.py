@@ -120,7 +120,7 @@ class Prober:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._end_pauses)
+            nursery.start_soon(self._cancel_pauses)
             for number in range(IN_TURN):
                 nursery.start_soon(self._probe_in_turn, number)
             task_status.started()
@@ -132,7 +132,7 @@ class Prober:
                         self._probed.add(entity.key)
                         nursery.start_soon(self._probe_until_back, entity)
 
-    async def _end_pauses(self) -> None:
+    async def _cancel_pauses(self) -> None:
         """At each return of the namespace end the pauses of all entities that don't answer."""
         returns = self.states.evidence.returns
         seen = returns.version
@@ -230,12 +230,12 @@ class Prober:
                 return True
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(room.leave_after, PATIENCE)
-                nursery.start_soon(self._note_silence, self.states.begin(entity))
+                nursery.start_soon(self._record_silence, self.states.begin(entity))
                 failure = await self._ask(entity)
                 nursery.cancel_scope.cancel()
             return failure is None
 
-    async def _note_silence(self, probe: Attempt) -> None:
+    async def _record_silence(self, probe: Attempt) -> None:
         """Use a probe as evidence once an answer would be late: the next entity shouldn't wait."""
         due = probe.began + self.options.slowest_success
         await trio.sleep_until(due)
@@ -252,7 +252,7 @@ class Prober:
             with trio.move_on_after(self.options.attempt_timeout) as scope:
                 await self.primary.probe(entity)
         except (EntityNotFound, EntityDisabled) as error:
-            self.states.found_unreachable(entity, error, probe)
+            self.states.record_unreachable(entity, error, probe)
             return str(error)
         except BrokerError as error:
             if isinstance(error, Busy):

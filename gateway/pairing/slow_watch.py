@@ -104,7 +104,7 @@ class SlowWatch:
                 if trio.current_time() - self._looks > STALL:
                     self._excuse()
                 else:
-                    self._look()
+                    self._poll()
 
     def _excuse(self) -> None:
         """Restart the time of all sends, because the gateway was paused."""
@@ -115,7 +115,7 @@ class SlowWatch:
         self._slow.clear()
         self._alive.clear()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         now = trio.current_time()
         for watched in [one for queue in self._waiting.values() for one in _due(queue, now)]:
             if self.options.slow_call_duration is not None:

@@ -152,13 +152,13 @@ class StateTable:
         """Pin the entity to the backlog until `force_back`."""
         record = self._records.of(entity, self.clock())
         if record is not None:
-            self._note(record, FailoverEvent.FORCED_OVER, reason)
+            self._advance(record, FailoverEvent.FORCED_OVER, reason)
 
     def force_back(self, entity: EntityPath, reason: str = FORCED) -> None:
         """Return the entity to the primary. Its failures are counted from zero again."""
         record = self._records.get(entity.key)
         if record is not None:
-            self._note(record, FailoverEvent.FORCED_BACK, reason)
+            self._advance(record, FailoverEvent.FORCED_BACK, reason)
 
     def is_covered(self, entity: EntityPath) -> bool:
         """True if one of `pins` covers the entity, and its options let it leave the primary."""
@@ -282,7 +282,7 @@ class StateTable:
             )
         self.changes.notify()
 
-    def _note(
+    def _advance(
         self,
         record: EntityRecord,
         event: FailoverEvent,

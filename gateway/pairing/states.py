@@ -141,17 +141,17 @@ class EntityStates(StateTable):
         else:
             self.evidence.in_time(attempt)
             self.evidence.comeback.worked(attempt.began)
-            self._note_answer(attempt.began)
+            self._record_answer(attempt.began)
             if self.answers is not None:
                 self.answers[attempt.entity.key] = attempt.began
         if record is None:
             return
         record.last_answer = max(record.last_answer, attempt.began)
         if not late and attempt.epoch >= record.epoch:
-            self._note(
+            self._advance(
                 record, FailoverEvent.TRIAL_SENT if attempt.trial else FailoverEvent.SENT, "sent"
             )
-        self._end_trial(attempt, record)
+        self._close_trial(attempt, record)
 
     def slow(self, attempt: Attempt, *, is_silence: bool = True) -> None:
         """
@@ -167,7 +167,7 @@ class EntityStates(StateTable):
         record = self._records.of(attempt.entity, self.clock())
         if record is not None and attempt.epoch >= record.epoch:
             record.shared = False
-            self._note(record, FailoverEvent.SUSPECTED, str(error), began=attempt.began)
+            self._advance(record, FailoverEvent.SUSPECTED, str(error), began=attempt.began)
 
     def suspect(self, entity: EntityPath) -> None:
         """
@@ -183,9 +183,9 @@ class EntityStates(StateTable):
             return
         record.shared = True
         if not namespace.is_lost:
-            self._note(record, FailoverEvent.SUSPECTED, "another entity had no answer in time")
+            self._advance(record, FailoverEvent.SUSPECTED, "another entity had no answer in time")
             return
-        self._note(record, FailoverEvent.SUSPECTED, f"the namespace: {namespace.reason}")
+        self._advance(record, FailoverEvent.SUSPECTED, f"the namespace: {namespace.reason}")
         # Waiting is useless once the namespace's probes have been silent for as long.
         silent = namespace.since + self.options.suspect_wait
         record.wait_until = min(record.wait_until, silent)
@@ -206,26 +206,26 @@ class EntityStates(StateTable):
             self._assess(attempt, error)
         if attempt.epoch >= record.epoch and attempt.pauses == self._pauses:
             record.shared = False
-            self._note(record, FailoverEvent.FAILED, str(error), began=attempt.began)
+            self._advance(record, FailoverEvent.FAILED, str(error), began=attempt.began)
             if isinstance(error, EntityNotFound | EntityDisabled):
-                self._note_missing(record, str(error), error)
+                self._record_missing(record, str(error), error)
             if attempt.trial:
                 self._delay_next_trial(record)
-        self._end_trial(attempt, record)
+        self._close_trial(attempt, record)
 
     def refused(self, attempt: Attempt) -> None:
         """Record an answer that says nothing about the entity's health."""
-        self._note_answer(attempt.began)
+        self._record_answer(attempt.began)
         record = self._records.get(attempt.entity.key)
         if record is not None and attempt.epoch >= record.epoch:
             why = "no failure for a whole interval, and an answer"
-            self._note(record, FailoverEvent.REFUSED, why, began=attempt.began)
+            self._advance(record, FailoverEvent.REFUSED, why, began=attempt.began)
 
     def release(self, attempt: Attempt) -> None:
         """End an attempt without a result."""
         record = self._records.get(attempt.entity.key)
         if record is not None:
-            self._end_trial(attempt, record)
+            self._close_trial(attempt, record)
 
     # For the prober. `probe` is the attempt that `begin` returned.
 
@@ -233,7 +233,7 @@ class EntityStates(StateTable):
         """Record that a probe reached the entity on the primary."""
         if probe is not None:
             self.evidence.comeback.worked(probe.began)
-            self._note_answer(probe.began)
+            self._record_answer(probe.began)
             if self.answers is not None and entity.key in self.answers:
                 self.answers[entity.key] = probe.began
         record = self._records.get(entity.key)
@@ -244,7 +244,7 @@ class EntityStates(StateTable):
             )
             beside = record.trial is not None
             event = FailoverEvent.PROBED_BESIDE if beside else FailoverEvent.PROBED
-            self._note(record, event, "a probe was answered")
+            self._advance(record, event, "a probe was answered")
 
     def probe_unanswered(self, probe: Attempt) -> None:
         """Record that a probe has had no answer for so long that one would be late."""
@@ -267,14 +267,14 @@ class EntityStates(StateTable):
         record = self._records.get(entity.key)
         suspect = record is not None and record.failover.state is State.SUSPECT
         if record is not None and suspect and not self.counts(entity, error):
-            self._note(
+            self._advance(
                 record, FailoverEvent.REFUSED, f"a probe was answered: {error}", began=probe.began
             )
         else:
             shared = isinstance(error, Unreachable | NoAnswer | NoToken)
             self._probe_failed(probe, f"a probe failed: {error}", shared=shared)
 
-    def found_unreachable(
+    def record_unreachable(
         self, entity: EntityPath, error: BrokerError, probe: Attempt | None = None
     ) -> None:
         """Record that a probe found the entity deleted or disabled."""
@@ -283,7 +283,7 @@ class EntityStates(StateTable):
             return
         # Sends of a suspect get the error themselves, unless an outage explains it.
         if record.failover.state is not State.SUSPECT or self.counts(entity, error):
-            self._note_missing(record, f"a probe found: {error}", error)
+            self._record_missing(record, f"a probe found: {error}", error)
         self.probe_failed(entity, error, probe)
 
     # For other gateways before the same primary.
@@ -305,7 +305,7 @@ class EntityStates(StateTable):
         record = self._records.of(entity, self.clock())
         if record is None:
             return False
-        self._note(record, FailoverEvent.SUSPECTED, reason, began=began, advised=True)
+        self._advance(record, FailoverEvent.SUSPECTED, reason, began=began, advised=True)
         return True
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -335,12 +335,12 @@ class EntityStates(StateTable):
             if record is not None and attempt.epoch >= record.epoch:
                 record.shared = False
                 reason = f"answers are late, the last by {seconds:.3g} s"
-                self._note(record, FailoverEvent.FAILED, reason, began=attempt.began)
+                self._advance(record, FailoverEvent.FAILED, reason, began=attempt.began)
                 if attempt.trial:
                     self._delay_next_trial(record)
         return record
 
-    def _note_missing(self, record: EntityRecord, reason: str, error: BrokerError) -> None:
+    def _record_missing(self, record: EntityRecord, reason: str, error: BrokerError) -> None:
         """Remember that the primary has no such entity, or has disabled it, and tell operators."""
         if record.unreachable is None:
             record.reason = reason
@@ -362,7 +362,7 @@ class EntityStates(StateTable):
         for each in list(self._records.values()) if for_all else [record]:
             states = FAILING if each is record else SUSPECT
             if each is not None and each.failover.state in states:
-                self._note(each, FailoverEvent.FAILED, reason, began=probe.began)
+                self._advance(each, FailoverEvent.FAILED, reason, began=probe.began)
                 each.stop_waiting()
 
     def _assess(self, attempt: Attempt, error: BrokerError) -> None:
@@ -370,22 +370,22 @@ class EntityStates(StateTable):
         if error.counts_as_outage:
             self.evidence.record_failure(attempt, error)
         else:
-            self._note_answer(attempt.began)
+            self._record_answer(attempt.began)
 
-    def _note_answer(self, began: float) -> None:
+    def _record_answer(self, began: float) -> None:
         """Use an answer to a request that began at `began` as evidence about the namespace."""
         if not self.evidence.record_answer(began):
             return
         for record in list(self._records.values()):
             if record.shared and record.failover.state is State.SUSPECT:
-                self._note(record, FailoverEvent.REFUSED, "the namespace answers", began=began)
+                self._advance(record, FailoverEvent.REFUSED, "the namespace answers", began=began)
 
     def _trial_pause(self, record: EntityRecord) -> float:
         """Seconds until the next trial: less than the interval, so that failures add up."""
         pause = self.options.trial_pause.delay(record.trial_failures, self.rng)
         return min(pause, rule_for(record.entity, self.options).interval / 2)
 
-    def _end_trial(self, attempt: Attempt, record: EntityRecord) -> None:
+    def _close_trial(self, attempt: Attempt, record: EntityRecord) -> None:
         if record.trial is attempt:
             record.trial = None
             record.verdict.unpark_all()
@@ -401,4 +401,4 @@ class EntityStates(StateTable):
         self.observer.report(LoopPaused(seconds=late))
         self.evidence.forget()
         for record in self._records.values():
-            self._note(record, FailoverEvent.PAUSED, f"the gateway was paused for {late:.1f} s")
+            self._advance(record, FailoverEvent.PAUSED, f"the gateway was paused for {late:.1f} s")

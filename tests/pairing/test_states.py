@@ -546,7 +546,7 @@ async def test_a_probe_that_finds_the_entity_gone_is_shown(make):
     fail(states)
     version = states.changes.version
 
-    states.found_unreachable(ORDERS, EntityNotFound("no orders here"))
+    states.record_unreachable(ORDERS, EntityNotFound("no orders here"))
 
     assert isinstance(states.unreachable(ORDERS), EntityNotFound)
     assert "no orders here" in states.troubled()[0].reason
@@ -556,7 +556,7 @@ async def test_a_probe_that_finds_the_entity_gone_is_shown(make):
 async def test_a_probe_that_is_answered_forgets_that_the_entity_was_gone(make):
     states = make(failover_interval=0.0)
     fail(states)
-    states.found_unreachable(ORDERS, EntityNotFound("gone"))
+    states.record_unreachable(ORDERS, EntityNotFound("gone"))
 
     states.probed(ORDERS)
 
@@ -568,7 +568,7 @@ async def test_a_probe_of_an_entity_that_is_well_says_nothing(make, events):
 
     states.probed(ORDERS)
     states.probe_failed(ORDERS, OUT)
-    states.found_unreachable(ORDERS, EntityNotFound("gone"))
+    states.record_unreachable(ORDERS, EntityNotFound("gone"))
 
     assert states.troubled() == []
     assert states.unreachable(ORDERS) is None
@@ -578,7 +578,7 @@ async def test_a_probe_that_finds_it_gone_closes_a_half_open_entity(make):
     states = make(failover_interval=0.0)
     open_half(states)
 
-    states.found_unreachable(ORDERS, EntityNotFound("gone"))
+    states.record_unreachable(ORDERS, EntityNotFound("gone"))
 
     assert states.state_of(ORDERS) is State.SECONDARY
 
@@ -593,7 +593,7 @@ async def test_a_half_open_entity_is_probed_on(make):
 async def test_an_operator_who_takes_it_back_forgets_that_it_was_gone(make):
     states = make(failover_interval=0.0)
     fail(states)
-    states.found_unreachable(ORDERS, EntityNotFound("gone"))
+    states.record_unreachable(ORDERS, EntityNotFound("gone"))
 
     states.force_back(ORDERS)
 

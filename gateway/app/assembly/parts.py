@@ -90,7 +90,7 @@ class Feature:
     def follow(self, send: Callable[[Mapping[str, Any]], None]) -> None:
         """In a parent: from now on give each message for the workers to `send`."""
 
-    def take(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         """In a worker: act on a message of the parent's, which may be another feature's."""
 
 

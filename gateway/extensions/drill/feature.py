@@ -59,7 +59,7 @@ class Drilling(Feature):
     def follow(self, send: Callable[[Mapping[str, Any]], None]) -> None:
         self.drills.followers.append(lambda drill, seconds: send(drill_message(drill, seconds)))
 
-    def take(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         self.replica.apply(message)
 
 

@@ -188,7 +188,7 @@ class Serving:
     def _take(self, message: Values) -> None:
         """Act on a message of the parent's as each part that shares something with it does."""
         for feature in self.features:
-            feature.take(message)
+            feature.receive(message)
         if self.states is not None:
             self.states.apply(message)
         if self.cache is not None:

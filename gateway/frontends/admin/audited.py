@@ -95,16 +95,16 @@ class Audited:
             response = await self.handler(request)
         except BaseException as error:  # cut off by the end of the process, or a bug
             with trio.move_on_after(LONGEST_NOTE, shield=True):
-                await self._note(request, began, {"status": None, "error": type(error).__name__})
+                await self._record(request, began, {"status": None, "error": type(error).__name__})
             raise
         answer = _as_object(response.body) or {}
         call = self._call(request)
         names = () if call is None else call.audited
         known: dict[str, Any] = {name: answer[name] for name in (*names, "error") if name in answer}
-        await self._note(request, began, {"status": response.status, **known})
+        await self._record(request, began, {"status": response.status, **known})
         return response
 
-    async def _note(self, request: Request, began: datetime, outcome: Mapping[str, Any]) -> None:
+    async def _record(self, request: Request, began: datetime, outcome: Mapping[str, Any]) -> None:
         ended = self.clock()
         name, peer = self._name(request), current_visit().peer or UNKNOWN
         if (repeated := self.unnamed.over(ended)) is not None:

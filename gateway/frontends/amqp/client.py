@@ -92,7 +92,7 @@ class Client:
             case LinkAttached():
                 self._attach(event)
             case LinkDetached(link=link):
-                self._end(link)
+                self._remove_link(link)
             case ConnectionOpened(properties=properties):
                 self._context.engine.open(
                     properties=OPEN_PROPERTIES, pads_frames=pads_frames(properties)
@@ -100,9 +100,9 @@ class Client:
                 self._on_change()
             case ConnectionClosed():
                 for link in list(self._context.links):
-                    self._end(link)
+                    self._remove_link(link)
 
-    def _end(self, link: LinkId) -> None:
+    def _remove_link(self, link: LinkId) -> None:
         gone = self._context.links.pop(link, None)
         if gone is not None:
             gone.stop()
@@ -120,13 +120,13 @@ class Client:
                 case Node(kind=NodeKind.ENTITY, entity=EntityPath() as entity):
                     self._open(attached, entity)
                 case Node(kind=NodeKind.TOKENS):
-                    self._open_requests(attached, node, self._take_token)
+                    self._open_requests(attached, node, self._accept_token)
                 case Node(entity=EntityPath() as entity):
                     management = Management(self._context, entity)
                     self._open_requests(attached, node, management.answer)
                 case _:
                     self._context.tokens.check_any()
-                    self._open_requests(attached, node, self._tell_identity)
+                    self._open_requests(attached, node, self._answer_identity)
         except BrokerError as error:
             self._context.refuse(attached.link, amqp_error(error))
         finally:
@@ -183,10 +183,10 @@ class Client:
         self._context.links[attached.link] = link
         link.open()
 
-    async def _tell_identity(self, request: NodeRequest, since: float) -> Reply:
+    async def _answer_identity(self, request: NodeRequest, since: float) -> Reply:
         return await answer_identity(self._context, request, since)
 
-    async def _take_token(self, request: NodeRequest, _: float) -> Reply:
+    async def _accept_token(self, request: NodeRequest, _: float) -> Reply:
         return await answer_token(self._context.tokens, request)
 
 

@@ -156,7 +156,7 @@ class CoordinatorLink:
         except BrokerError as error:
             if error.outcome is Outcome.UNKNOWN:
                 self._done(event)
-                await self._end_connection(error)
+                await self._close_connection(error)
             else:
                 self._answer(event, Rejected(error=_rolled_back(error)))
             return
@@ -196,7 +196,7 @@ class CoordinatorLink:
         self._under_way -= 1
         self._context.pending.finish(len(event.payload))
 
-    async def _end_connection(self, error: BrokerError) -> None:
+    async def _close_connection(self, error: BrokerError) -> None:
         self._context.closed = True
         told = amqp_error(error)
         text = f"Whether the transaction was committed is unknown: {told.description}"

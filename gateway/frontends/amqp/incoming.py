@@ -203,7 +203,7 @@ class IncomingLink:
                 try:
                     await self._prepare()
                     self._beginning = False
-                    group = self._take_group(most, most_bytes)
+                    group = self._pop_group(most, most_bytes)
                     self._work_on()
                     if group:
                         # `_send` has its place in the order before its first checkpoint
@@ -245,7 +245,7 @@ class IncomingLink:
     def _is_ready(self, first: TransferReceived) -> bool:
         return not is_large(first) or (self._batch is not None and self._batch.is_ready)
 
-    def _take_group(self, most: int, most_bytes: int) -> list[_PendingTransfer]:
+    def _pop_group(self, most: int, most_bytes: int) -> list[_PendingTransfer]:
         """
         Return the next transfers to send in one step; reject transfers that can't be decoded. The
         next step begins with a large batch, or a part of one, that isn't decoded.
@@ -256,14 +256,14 @@ class IncomingLink:
             event = self._waiting[0]
             if group and size + len(event.payload) > most_bytes:
                 break
-            taken = self._take_next(event)
+            taken = self._pop_next(event)
             if taken is not None:
                 group.append(taken)
                 count += len(taken.messages)
                 size += len(event.payload)
         return group
 
-    def _take_next(self, event: TransferReceived) -> _PendingTransfer | None:
+    def _pop_next(self, event: TransferReceived) -> _PendingTransfer | None:
         batch = self._batch
         read = self._read(event) if batch is None else batch.next_part()
         if batch is None or batch.is_taken:
@@ -334,7 +334,7 @@ class IncomingLink:
         for each, outcome in zip(group, errors, strict=True):
             error = outcome
             if each.batch is not None:
-                if not self._note_part(each.batch, outcome):
+                if not self._record_part(each.batch, outcome):
                     continue
                 error = each.batch.verdict()
             if error is None:
@@ -349,7 +349,7 @@ class IncomingLink:
         if ending is not None:
             self._fail(amqp_error(ending))
 
-    def _note_part(self, batch: LargeBatch, error: BrokerError | None) -> bool:
+    def _record_part(self, batch: LargeBatch, error: BrokerError | None) -> bool:
         """Note the outcome of a part; return True if the batch can be answered."""
         batch.record(error)
         if error is not None and self._batch is batch:

@@ -197,10 +197,10 @@ def _settled(
     context: Context, entity: EntityPath, operation: ops.UpdateDisposition, token: str
 ) -> None:
     context.leases.settled(token)
-    _tell_links(context, entity, operation, token)
+    _notify_links(context, entity, operation, token)
 
 
-def _tell_links(
+def _notify_links(
     context: Context, entity: EntityPath, operation: ops.UpdateDisposition, token: str
 ) -> None:
     for each in _links(context, entity):
@@ -215,7 +215,7 @@ async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDis
             of_session = link if returns(operation.settlement) else None
             with nullcontext() if of_session is None else of_session.giving_back():
                 await receiver.settle(_known(link, token), operation.settlement)
-        _tell_links(context, entity, operation, token)
+        _notify_links(context, entity, operation, token)
 
 
 def _known(link: OutgoingLink | None, token: str) -> Delivery:

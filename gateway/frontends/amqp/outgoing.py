@@ -363,7 +363,7 @@ class OutgoingLink:
     async def _receive_and_hand_out(self, receiver: _Receiver, asked: int) -> bool:
         """Return True if there were as many messages as asked for."""
         draining, interruptions = self._draining, self._interruptions
-        deliveries = await self._take(receiver, asked)
+        deliveries = await self._receive(receiver, asked)
         if self._context.pending.closing:
             return False  # a message that can't be written any more isn't completed
         if self._interruptions != interruptions:
@@ -388,12 +388,12 @@ class OutgoingLink:
         if not isinstance(self.receiver, LeasedReceiver):
             return math.inf  # the locks of these deliveries are the session's
         now = trio.current_time()
-        lost, first = self.unsettled.pop_expired(self.receiver.end_of, now)
+        lost, first = self.unsettled.pop_expired(self.receiver.lock_end_of, now)
         for id_ in lost:
             self._context.engine.settle(id_, RELEASED)
         return now if lost else first
 
-    async def _take(self, receiver: _Receiver, limit: int) -> Sequence[Delivery]:
+    async def _receive(self, receiver: _Receiver, limit: int) -> Sequence[Delivery]:
         """
         Receive; empty if the client has taken its credit back, or drains and nothing is available.
         """
@@ -466,9 +466,9 @@ class OutgoingLink:
 
     def _give_back(self, receiver: _Receiver, delivery: Delivery) -> None:
         self._going_back += 1
-        self._settling.start_soon(self._given_back, receiver, delivery)
+        self._settling.start_soon(self._abandon, receiver, delivery)
 
-    async def _given_back(self, receiver: _Receiver, delivery: Delivery) -> None:
+    async def _abandon(self, receiver: _Receiver, delivery: Delivery) -> None:
         try:
             await self._put_back(receiver, delivery, Abandon(delivered=False))
         finally:

@@ -52,7 +52,7 @@ class LeasedReceiver:
         """Note that the delivery was settled in a transaction."""
         self._leases.settled(_token(delivery))
 
-    def end_of(self, delivery: Delivery) -> float:
+    def lock_end_of(self, delivery: Delivery) -> float:
         """The time at which the lock expires (by Trio's clock), unless it is renewed."""
         return self._leases.lock_of(_token(delivery)).latest
 

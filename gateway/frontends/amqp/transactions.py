@@ -285,7 +285,7 @@ class Transactions:
     def roll_back_all(self, link: LinkId) -> None:
         """Roll back the transactions of a coordinator's link that has ended."""
         for each in [each for each in self._open.values() if each.link == link]:
-            self._end(each)
+            self._close(each)
 
     def _add(self, to: Transaction, work: TransactedWork, count: int, size: int) -> None:
         if to.failure:
@@ -313,10 +313,10 @@ class Transactions:
     async def _time_out(self, transaction: Transaction) -> None:
         with transaction.timer:
             await trio.sleep(self._options.transaction_timeout)
-            self._end(transaction)
+            self._close(transaction)
             self._timed_out[transaction.id] = None
 
-    def _end(self, transaction: Transaction) -> None:
+    def _close(self, transaction: Transaction) -> None:
         del self._open[transaction.id]
         transaction.timer.cancel()
         self._forget_work(transaction)

@@ -183,7 +183,7 @@ class ServiceBusRestFrontend:
         if isinstance(operation, rest.ReceiveMessages):
             answer = await self._receive(operation)  # parts that need a timeout have their own
         else:
-            seconds = self._given(request, operation)
+            seconds = self._client_timeout(request, operation)
             if seconds is None:
                 answer = await self._answer_in_time(operation, self._usual_seconds(operation))
             else:
@@ -348,7 +348,7 @@ class ServiceBusRestFrontend:
         sends = isinstance(operation, rest.SendMessages)
         return self.options.send_timeout if sends else self.options.answer_timeout
 
-    def _given(self, request: Request, operation: rest.BriefOperation) -> float | None:
+    def _client_timeout(self, request: Request, operation: rest.BriefOperation) -> float | None:
         """The client's timeout of a send, at most `longest_wait`; None: it gives none."""
         if not isinstance(operation, rest.SendMessages) or "?" not in request.target:
             return None

@@ -125,8 +125,8 @@ def get_answer(taken: TakenMessage, now: datetime, marks: Marks) -> storage.Queu
         visible=delivery.locked_until or now,
         dequeues=delivery.delivery_count,
         body=body_bytes(delivery.message, strict=False),
-        reason=_said(delivery, DEAD_LETTER_REASON),
-        description=_said(delivery, DEAD_LETTER_DESCRIPTION),
+        reason=_property(delivery, DEAD_LETTER_REASON),
+        description=_property(delivery, DEAD_LETTER_DESCRIPTION),
     )
 
 
@@ -137,8 +137,8 @@ def peek_answer(delivery: Delivery, now: datetime) -> storage.QueueMessage:
         expires=_expires(delivery),
         dequeues=delivery.delivery_count,
         body=body_bytes(delivery.message, strict=False),
-        reason=_said(delivery, DEAD_LETTER_REASON),
-        description=_said(delivery, DEAD_LETTER_DESCRIPTION),
+        reason=_property(delivery, DEAD_LETTER_REASON),
+        description=_property(delivery, DEAD_LETTER_DESCRIPTION),
     )
 
 
@@ -154,7 +154,7 @@ def life_of(put: storage.PutMessage, *, from_visible: bool) -> timedelta | None:
     return timedelta(seconds=max(seconds, 1))
 
 
-def _said(delivery: Delivery, name: str) -> str | None:
+def _property(delivery: Delivery, name: str) -> str | None:
     text = delivery.message.properties.get(name)
     return text if isinstance(text, str) else None
 

@@ -123,7 +123,7 @@ class Mover:
                 await trio.sleep_until(wait_until)
             await self._move_all(entity, claimed, len(claimed) if wait_until is None else 1)
             nursery.cancel_scope.cancel()
-        self._end(CopyEvent.SUSPENDED, claimed)
+        self._release(CopyEvent.SUSPENDED, claimed)
         return claimed
 
     async def _move_all(self, entity: EntityPath, claimed: list[BacklogMessage], most: int) -> None:
@@ -209,10 +209,10 @@ class Mover:
             self.backoffs.load.failed(entity, began, error)
             return error
         self.backoffs.confirm(entity, began, len(chunk))
-        self._end(CopyEvent.ACCEPTED, chunk)
+        self._release(CopyEvent.ACCEPTED, chunk)
         return None
 
-    def _end(self, event: CopyEvent, messages: Sequence[BacklogMessage]) -> None:
+    def _release(self, event: CopyEvent, messages: Sequence[BacklogMessage]) -> None:
         """Release the claims of messages that were accepted, dead-lettered or suspended."""
         self.copies.advance(event, [each.copy for each in messages])
         for each in messages:
@@ -316,7 +316,7 @@ class Mover:
     async def _dead_letter_all(
         self, chunk: Sequence[BacklogMessage], reason: str, description: str
     ) -> None:
-        self._end(CopyEvent.DEAD_LETTERED, chunk)
+        self._release(CopyEvent.DEAD_LETTERED, chunk)
         async with trio.open_nursery() as nursery:
             for each in chunk:
                 origin = f" (diverted by {each.unwrapped.origin or 'a legacy client'})"

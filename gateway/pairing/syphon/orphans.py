@@ -43,12 +43,12 @@ class OrphanWatch:
                 continue
             if await self._troubled_within(self.rng.uniform(0.0, SPREAD * self.after)):
                 continue
-            reading = await self._look(None)
+            reading = await self._poll_depth(None)
             is_current = reading is not None and not reading.lag
             while not self.states.is_any_troubled:
                 if await self._troubled_within(self._pause(reading, is_current=is_current)):
                     break
-                reading, is_current = await self._look(reading), True
+                reading, is_current = await self._poll_depth(reading), True
             seen = self.states.changes.version
 
     def _pause(self, reading: Reading | None, *, is_current: bool) -> float:
@@ -69,7 +69,7 @@ class OrphanWatch:
             return True
         return False
 
-    async def _look(self, before: Reading | None) -> Reading | None:
+    async def _poll_depth(self, before: Reading | None) -> Reading | None:
         """Read the depth, and report if it didn't fall since `before`, `after` seconds ago."""
         reading = await self.depth.ask(ASK_LIMIT)
         was = 0 if before is None else before.pending or 0

@@ -147,7 +147,7 @@ class PrimaryLoad:
     def answered(self, entity: EntityPath, began: float, messages: int = 1) -> None:
         """Record that the entity accepted a send of `messages` messages that began at `began`."""
         self._out.pop(entity, None)
-        self._found(began)
+        self._record_answer(began)
         self._slow_start.answered(began, messages)
 
     def failed(self, entity: EntityPath, began: float, error: BrokerError) -> None:
@@ -155,7 +155,7 @@ class PrimaryLoad:
         if isinstance(error, Busy):
             self._slow_start.lower(began)
         if not error.counts_as_outage:
-            self._found(began)
+            self._record_answer(began)
             return
         if not self.probes:
             return
@@ -217,7 +217,7 @@ class PrimaryLoad:
         except BrokerError as error:
             if error.counts_as_outage:
                 return False
-        self._found(began)
+        self._record_answer(began)
         if self._out.pop(entity, False):
             self._returns[entity] = trio.current_time()
             self.changes.notify()
@@ -230,7 +230,7 @@ class PrimaryLoad:
             self._slow_start.start_again()
             self.changes.notify()
 
-    def _found(self, began: float) -> None:
+    def _record_answer(self, began: float) -> None:
         """Record an answer to a request that began at `began`."""
         self._answered = max(self._answered, began)
         was_lost = self.is_lost

@@ -181,7 +181,7 @@ class Syphon:
             reported = False
             while True:
                 self._moments.now()  # only a clock that is read often shows its steps
-                found = await self._look()
+                found = await self._poll_queues()
                 failures = failures + 1 if found is None else 0
                 for queue, info in (found or {}).items():
                     if queue.key not in self._drains:
@@ -219,7 +219,7 @@ class Syphon:
             self.observer.report(SyphonFailed(queue=drain.at.queue, reason=str(error)))
             await trio.sleep(self.options.queue_retry.delay(failures, self.rng))
 
-    async def _look(self) -> Mapping[EntityPath, BacklogQueueInfo] | None:
+    async def _poll_queues(self) -> Mapping[EntityPath, BacklogQueueInfo] | None:
         """All backlog queues that exist, with their facts. None: the source doesn't answer."""
         prefix = backlog.queue_prefix(self.label)
         try:
