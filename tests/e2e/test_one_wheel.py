@@ -74,7 +74,7 @@ async def test_nothing_reaches_the_primary_between_failover_and_failback(
             await trio.sleep(0.2)
 
     assert over["after"]["not_reached"] == []
-    kinds = [each.partition(" on ")[0] for each in json.loads(body)["pair"]["processes"]]
+    kinds = [each["name"].partition(" on ")[0] for each in json.loads(body)["pair"]["processes"]]
     assert {*kinds} == {"serve", "syphon"}  # also those that were killed a moment ago
     assert during == before
     assert syphon.count("syphoned") > 0
