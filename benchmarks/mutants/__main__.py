@@ -63,6 +63,8 @@ FAR: Final[Mapping[str, Sequence[str]]] = {
     "pairing": (
         "tests/brokers/test_pair_contract.py",
         "tests/extensions/claims/test_pair.py",
+        "tests/extensions/cluster/test_advice.py",
+        "tests/extensions/workers/test_sharing.py",
         "tests/config/",
     ),
     **dict.fromkeys(EXTENSIONS, ()),
