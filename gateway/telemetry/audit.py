@@ -30,6 +30,7 @@ class AuditLog:
 
     file: Path
     observer: Observer
+    longest_write: float = LONGEST_WRITE
     # A hanging thread keeps its place in the limiter: calls to a dead disk don't take the threads
     # that others need.
     _writing: trio.CapacityLimiter = attrs.field(
@@ -69,7 +70,7 @@ class AuditLog:
 
     async def _append(self, lines: bytes) -> str | None:
         """The reason if the lines can't be written; they are then missing."""
-        with trio.CancelScope(shield=True), trio.move_on_after(LONGEST_WRITE):
+        with trio.CancelScope(shield=True), trio.move_on_after(self.longest_write):
             try:
                 await trio.to_thread.run_sync(
                     append, self.file, lines, abandon_on_cancel=True, limiter=self._writing
@@ -79,13 +80,14 @@ class AuditLog:
                 return error.strerror or str(error)
             return None
         # The thread goes on, and may write them still.
-        return f"nothing was written for {LONGEST_WRITE:g} s"
+        return f"nothing was written for {self.longest_write:g} s"
 
 
 @attrs.frozen
 class AuditLogs:
     """The audit logs of this process by their files, one for all endpoints with that file."""
 
+    every: float = EVERY
     logs: dict[Path, AuditLog] = attrs.field(factory=dict)
 
     def at(self, file: Path, observer: Observer) -> AuditLog:
@@ -96,7 +98,7 @@ class AuditLogs:
         """Write missing lines until cancelled."""
         task_status.started()
         while True:
-            await trio.sleep(EVERY)
+            await trio.sleep(self.every)
             for log in self.logs.values():
                 await log.try_again()
 

@@ -109,10 +109,9 @@ async def test_a_full_disk_is_an_event() -> None:
 
 
 async def test_missing_lines_are_written_in_their_order_as_soon_as_the_file_takes_them(
-    tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    monkeypatch.setattr(audit, "EVERY", 0.01)
-    heard, logs, file = Heard(), AuditLogs(), tmp_path / "audit.jsonl"
+    heard, logs, file = Heard(), AuditLogs(every=0.01), tmp_path / "audit.jsonl"
     log = logs.at(file, heard)
     assert logs.at(file, heard) is log
     await nursery.start(logs.run)
@@ -143,10 +142,9 @@ async def test_a_line_whose_write_hangs_is_not_written_twice_and_may_be_missing(
         append(file, line)
 
     monkeypatch.setattr(audit, "append", hang)
-    log = AuditLog(tmp_path / "audit.jsonl", heard)
-    with monkeypatch.context() as short:
-        short.setattr(audit, "LONGEST_WRITE", 0.01)
-        await log.record({"number": 1})
+    log = AuditLog(tmp_path / "audit.jsonl", heard, longest_write=0.01)
+    await log.record({"number": 1})
+    log.longest_write = 10.0
     goes_on.set()
     await log.try_again()
 
