@@ -38,9 +38,7 @@ from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.control import Control
-from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.provision import backlog_paths
-from gateway.pairing.syphon.dead_letters import ExpiryRules
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker
 from gateway.store.local.hooks import LocalHooks
@@ -89,6 +87,7 @@ async def syphon(
             observer=CountingMoves(runtime.observer, runtime.now),
             named=backlog_paths(pairing.options) if is_own else None,
             destination=destination,
+            model=runtime.observer.backlog,
         )
         # Orders are about the primary: a syphon to elsewhere follows none.
         follows = records is not None and target == pairing.primary
@@ -188,21 +187,13 @@ def _make_admin(
 ) -> ProcessAdmin:
     """The endpoints `admin` of the syphon's process; none is open yet."""
     config, runtime = parts.plan.config, ending.runtime
-    depth = BacklogDepth(
-        secondary=syphon.source,
-        rotation=syphon,
-        label=syphon.label,
-        clock=runtime.now,
-        model=runtime.observer.backlog,
-        expiry_rules=ExpiryRules(syphon.primary),
-    )
     board = StatusBoard(
         config=config,
         runtime=runtime,
         refusals=Refusals(runtime.observer),
         sections=readings(),
         syphon=LoneSyphon(
-            syphon=syphon, depth=depth, namespaces=parts.namespaces, records=parts.records
+            syphon=syphon, depth=syphon.depth, namespaces=parts.namespaces, records=parts.records
         ),
     )
 

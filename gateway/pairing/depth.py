@@ -199,13 +199,18 @@ class BacklogDepth:
         self.model.read(reading)
         return told, infos
 
-    async def count(self) -> int | None:
-        """The number of messages on the backlog; None: not known, or no answer in time."""
-        infos: Sequence[EntityInfo] | None = None
-        began = self.clock()
-        with trio.move_on_after(COUNT_LIMIT):
-            infos = await self._infos()
-        return None if infos is None else self._counted(infos, began).pending
+    async def left(self, held: int = 0) -> int | None:
+        """
+        Count the messages for the model; return the depth that it then has, of which `held` are in
+        the hands of this process's syphon. None: not known; 0: the secondary itself says so.
+        """
+        with trio.move_on_after(COUNT_LIMIT) as scope:
+            async with self._asking:
+                await self._count()
+        if scope.cancelled_caught:
+            self.model.unanswered()
+        found = self.model.depth(self.clock(), held=held)
+        return None if found.pending == 0 and not found.is_empty else found.pending
 
     async def _infos(self) -> Sequence[EntityInfo] | None:
         try:

@@ -224,6 +224,7 @@ def make_syphons(
             destination=pair.destination,
             pauses=pair.pauses,
             reports_progress=source is not sides.spool,
+            depth=pair.depth,  # of no use to the spool's, which reports no progress
         )
         for index, (source, observer) in enumerate(observers)
     ]

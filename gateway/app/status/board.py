@@ -17,7 +17,6 @@ from gateway.app.operations.control_calls import Executors
 from gateway.app.runtime import Runtime
 from gateway.config.endpoints import SERVE
 from gateway.config.options import Config, Pairing
-from gateway.domain.copies import CopyState
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
@@ -319,7 +318,7 @@ class StatusBoard:
         diverts = answers is False or bool(syphon.pauses.pins)  # gateways, perhaps
         reading = await lone.depth.read(
             BACKLOG_SECONDS,
-            troubled=diverts or _held(syphon) > 0,
+            troubled=diverts or syphon.held > 0,
             dead_lettered=self.runtime.observer.count(DeadLettered),
         )
         depth = self._depth((syphon,), troubled=diverts)
@@ -352,7 +351,7 @@ class StatusBoard:
 
     def _depth(self, syphons: Sequence[Syphon], *, troubled: bool) -> Depth:
         """The depth of the backlog now; the spool's syphon has none of it."""
-        held = sum(_held(each) for each in syphons if each.reports_progress)
+        held = sum(each.held for each in syphons if each.reports_progress)
         return self.runtime.observer.backlog.depth(self.runtime.now(), held=held, troubled=troubled)
 
     def _backlog(
@@ -477,14 +476,6 @@ def _with_ends(alarms: Iterable[Alarm], pair: PairStatus | None, at: datetime) -
     for each in alarms:
         holds = state is None or state in _HOLDS_WHILE.get(each.event, {state})
         yield each if holds else attrs.evolve(each, over=True)
-
-
-def _held(syphon: Syphon) -> int:
-    """
-    The messages that the syphon has in hand, which are still on the backlog. Those that the primary
-    has accepted may have left it.
-    """
-    return sum(count for state, count in syphon.copies.items() if state is not CopyState.SENT)
 
 
 def _counted(troubled: Sequence[EntityState]) -> Mapping[str, int]:

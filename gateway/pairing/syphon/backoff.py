@@ -35,6 +35,7 @@ class Permit:
     entity: EntityPath
     most: int
     attempt: Attempt | None  # for the failover states; None: they aren't known
+    began: float = attrs.field(factory=trio.current_time)
 
 
 @attrs.define(eq=False)
@@ -167,13 +168,14 @@ class EntityBackoffs:
         reason: str,
         least: float = 0.0,
         *,
-        ends_with_outage: bool = False,
+        outage_at: float | None = None,
         in_doubt: int = 0,
     ) -> None:
         """
         Begin a backoff of at least `least` seconds because a send to the entity failed, of which
-        the primary may have `in_doubt` messages. With `ends_with_outage` it ends earlier if the
-        primary is lost and then answers again.
+        the primary may have `in_doubt` messages. After a failure that counts as an outage, which
+        tells about the moment `outage_at`, it ends earlier if the primary is lost and then answers
+        again. It isn't reported if the primary was back after that moment and none is in doubt.
 
         Each consecutive failure lengthens the backoff. Failures during a backoff count as one:
         they are concurrent sends from several queues that fail together.
@@ -182,15 +184,17 @@ class EntityBackoffs:
         if row.until <= trio.current_time():
             row.failures += 1
         row.window = 1
-        row.failed_at = trio.current_time() if ends_with_outage else math.inf
-        if ends_with_outage:
+        row.failed_at = math.inf if outage_at is None else trio.current_time()
+        if outage_at is not None:
             self.load.probe_until_back(entity)
         seconds = max(least, backoff.delay(row.failures, self.rng))
         row.until = max(row.until, trio.current_time() + seconds)
         self._changes.notify()
-        self.observer.report(
-            SyphonBackedOff(entity=entity, seconds=seconds, reason=reason, in_doubt=in_doubt)
-        )
+        is_past = outage_at is not None and outage_at < self._returned_at(entity)
+        if in_doubt or not is_past:
+            self.observer.report(
+                SyphonBackedOff(entity=entity, seconds=seconds, reason=reason, in_doubt=in_doubt)
+            )
 
     def spread(self, seconds: float) -> float:
         """A random time of `seconds` at least, and longer by a share of `SPREAD` at most."""

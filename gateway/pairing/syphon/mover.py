@@ -187,7 +187,7 @@ class Mover:
                 error = await self._transfer(entity, chunk)
                 self.backoffs.finish(permit, error)
                 if error is not None and not self._is_final(entity, error):
-                    self._back_off(entity, error, len(chunk))
+                    self._back_off(permit, error, len(chunk))
             finally:
                 self.backoffs.release(permit)  # after a cancellation, too
             nursery.cancel_scope.cancel()
@@ -244,7 +244,7 @@ class Mover:
         # Suspended messages stay so if the entity backs off again then.
         least = LATE * seconds - waited + GIVING_UP
         self.backoffs.back_off(
-            entity, self.options.unknown_retry, str(late), least, ends_with_outage=True
+            entity, self.options.unknown_retry, str(late), least, outage_at=began
         )
 
     def _is_final(self, entity: EntityPath, error: BrokerError) -> bool:
@@ -253,19 +253,20 @@ class Mover:
             return self.backoffs.gone_for(entity) >= self.options.gone_grace
         return isinstance(error, MESSAGE_FAULTS)
 
-    def _back_off(self, entity: EntityPath, error: BrokerError, messages: int) -> None:
+    def _back_off(self, permit: Permit, error: BrokerError, messages: int) -> None:
         unknown = error.outcome is Outcome.UNKNOWN
         least = 0.0
         if isinstance(error, Busy):
             wanted = max(error.retry_after, 0.0 if error.backs_off else self.options.busy_pause)
             least = self.backoffs.spread(wanted)
         backoff = self.options.unknown_retry if unknown else self.options.retry
+        at = permit.began if error.since is None else error.since
         self.backoffs.back_off(
-            entity,
+            permit.entity,
             backoff,
             f"{type(error).__name__}: {error}",
             least,
-            ends_with_outage=error.counts_as_outage,
+            outage_at=at if error.counts_as_outage else None,
             in_doubt=messages if unknown else 0,
         )
 

@@ -27,6 +27,7 @@ from gateway.domain.errors import (
     SessionRequired,
 )
 from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
+from gateway.domain.health.backlog_model import BacklogModel
 from gateway.domain.message import ReceiveMode
 from gateway.domain.status.pair import Cause, Waiting
 from gateway.extensions.listing import parts
@@ -38,6 +39,7 @@ from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.backlog_message import BacklogQueueInfo, Progress
 from gateway.pairing.syphon.backoff import EntityBackoffs
 from gateway.pairing.syphon.batch_window import most_of
+from gateway.pairing.syphon.dead_letters import ExpiryRules
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
 from gateway.pairing.syphon.drained_queue import DrainedQueue, DrainKind, Drains
@@ -80,6 +82,8 @@ class Syphon:
     reports_progress: bool = True  # as events: found, moving, empty
     max_suspended: int = MAX_SUSPENDED  # handles per queue
     destination: Destination = attrs.field()
+    model: BacklogModel = attrs.field(factory=BacklogModel)  # of the process, for `depth` alone
+    depth: BacklogDepth = attrs.field()  # in a gateway that of the pair
     _drains: dict[str, Drains] = attrs.field(factory=dict, init=False)
     _copies: Copies = attrs.field(factory=Copies, init=False)
     _load: PrimaryLoad = attrs.field(init=False)
@@ -96,6 +100,17 @@ class Syphon:
     @destination.default
     def _destination(self) -> Destination:
         return Destination(primary=self.primary, observer=self.observer, rng=self.rng)
+
+    @depth.default
+    def _own_depth(self) -> BacklogDepth:
+        return BacklogDepth(
+            secondary=self.source,
+            rotation=self,
+            label=self.label,
+            clock=self.clock,
+            model=self.model,
+            expiry_rules=ExpiryRules(self.primary),
+        )
 
     def __attrs_post_init__(self) -> None:
         self._rate = self.options.max_drain_rate
@@ -143,10 +158,16 @@ class Syphon:
         """The backlog queues that this syphon has found."""
         return [drain.at.queue for drain in self._drains.values()]
 
-    def _depth(self) -> BacklogDepth:
-        return BacklogDepth(
-            secondary=self.source, rotation=self, label=self.label, clock=self.clock
-        )
+    @property
+    def held(self) -> int:
+        """
+        The messages that the syphon has in hand, which are still on the backlog. Those that the
+        primary has accepted may have left it.
+        """
+        return sum(count for state, count in self.copies.items() if state is not CopyState.SENT)
+
+    async def _left(self) -> int | None:
+        return await self.depth.left(self.held)
 
     def waiting(self) -> list[Waiting]:
         """The causes that keep messages on the backlog until `gone_grace` is over."""
@@ -192,7 +213,7 @@ class Syphon:
                     self._watch_for_stall(found.values(), progress)
                     if self.reports_progress and not reported:
                         reported = True
-                        nursery.start_soon(self._reporter.run, self._depth().count, _sum(found))
+                        nursery.start_soon(self._reporter.run, self._left, _sum(found))
                 nursery.start_soon(self.destination.refresh)  # which may hang
                 await trio.sleep(self._until_next_look(failures))
 

@@ -314,7 +314,7 @@ async def test_a_send_without_an_answer_for_long_is_joined_by_no_other(make):
 @pytest.mark.parametrize("ends", [True, False])
 async def test_a_backoff_after_an_outage_ends_with_it_and_any_other_goes_on(make, ends):
     backoffs = make()
-    backoffs.back_off(ORDERS, PAUSE, "out", ends_with_outage=ends)
+    backoffs.back_off(ORDERS, PAUSE, "out", outage_at=trio.current_time() if ends else None)
     await trio.sleep(1.0)
     backoffs.load.failed(BILLS, trio.current_time(), Unreachable("refused"))
     await trio.sleep(1.0)
@@ -327,9 +327,27 @@ async def test_a_backoff_after_an_outage_ends_with_it_and_any_other_goes_on(make
     assert backoffs.begin(ORDERS).most == 1
 
 
+async def test_a_failure_that_tells_about_the_time_before_the_return_is_not_reported(make, events):
+    backoffs = make()
+    began = trio.current_time()
+    backoffs.load.failed(BILLS, began, Unreachable("refused"))
+    backoffs.load.failed(ORDERS, began, Unreachable("refused"))
+    await trio.sleep(1.0)
+    backoffs.load.answered(BILLS, trio.current_time())
+
+    backoffs.back_off(ORDERS, PAUSE, "out", outage_at=began)
+    untold = events.of(SyphonBackedOff)
+    backoffs.back_off(ORDERS, PAUSE, "in doubt", outage_at=began, in_doubt=2)
+    backoffs.back_off(ORDERS, PAUSE, "again", outage_at=trio.current_time())
+
+    assert backoffs.is_suspended(ORDERS)
+    assert untold == []
+    assert [each.reason for each in events.of(SyphonBackedOff)] == ["in doubt", "again"]
+
+
 async def test_an_answer_of_another_entity_ends_no_backoff_while_the_primary_isnt_lost(make):
     backoffs = make()
-    backoffs.back_off(ORDERS, PAUSE, "out", ends_with_outage=True)
+    backoffs.back_off(ORDERS, PAUSE, "out", outage_at=trio.current_time())
     await trio.sleep(1.0)
 
     backoffs.load.answered(BILLS, trio.current_time())
@@ -340,7 +358,7 @@ async def test_an_answer_of_another_entity_ends_no_backoff_while_the_primary_isn
 async def test_a_backoff_ends_when_the_gateway_sends_to_the_entity_again(make, states):
     backoffs = make(states)
     states.failed(states.begin(ORDERS), OUT)
-    backoffs.back_off(ORDERS, PAUSE, "out", ends_with_outage=True)
+    backoffs.back_off(ORDERS, PAUSE, "out", outage_at=trio.current_time())
     await trio.sleep(2.0)
     began = trio.current_time()
     states.sent(states.begin(ORDERS))
@@ -353,7 +371,7 @@ async def test_a_backoff_ends_when_the_gateway_sends_to_the_entity_again(make, s
 async def test_a_backoff_ends_when_the_gateways_namespace_is_back(make, states):
     backoffs = make(states)
     states.failed(states.begin(BILLS), Unreachable("refused"))
-    backoffs.back_off(ORDERS, PAUSE, "out", ends_with_outage=True)
+    backoffs.back_off(ORDERS, PAUSE, "out", outage_at=trio.current_time())
     await trio.sleep(2.0)
     began = trio.current_time()
     states.probed(BILLS, states.begin(BILLS))
