@@ -91,8 +91,8 @@ class SyphonsSeen:
             return "another process receives from the backlog (the secondary doesn't tell whose)"
         if self.last is not None:
             gone = "" if self.gone is None else f"; the last was {self.gone.place}"
-            return f"no syphon has been seen since {_date(self.last)}{gone}"
-        since = "" if self.since is None else f" since the first look, {_date(self.since)}"
+            return f"no syphon has been seen since {date_text(self.last)}{gone}"
+        since = "" if self.since is None else f" since the first look, {date_text(self.since)}"
         return f"no syphon has been seen{since}"
 
 
@@ -101,5 +101,6 @@ def newest_among(heartbeats: Sequence[Heartbeat]) -> tuple[Heartbeat, ...]:
     return tuple(sorted(heartbeats, key=lambda each: each.at, reverse=True)[:MOST_SHOWN])
 
 
-def _date(at: datetime) -> str:
+def date_text(at: datetime) -> str:
+    """The date for people."""
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"

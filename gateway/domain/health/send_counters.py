@@ -1,6 +1,6 @@
 """Counts sends by who accepted them and by outcome, and how long they took."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -12,6 +12,8 @@ from gateway.domain.health.distribution import LATENCIES, Histogram
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status.pair import SendCount, SendDuration
 
+# Of random durations there are a dozen at a time; a slope that goes down without end has a bound.
+MOST_SLOWEST: Final = 1000
 CANCELLED: Final = "Cancelled"  # the error of a send whose caller has gone
 
 
@@ -25,8 +27,12 @@ class _Counted:
 class SendCounters:
     """Messages and durations since the start, by who accepted them or by the error."""
 
-    # Seconds of the slowest send since somebody has set it to 0, accepted or not.
-    slowest: float = attrs.field(default=0.0, init=False)
+    batches: int = attrs.field(default=0, init=False)  # that have ended, accepted or not
+    # The number and the seconds of each batch than which no later one was slower: ever fewer
+    # seconds. So the first after a moment is the slowest since then.
+    _slowest: deque[tuple[int, float]] = attrs.field(
+        factory=lambda: deque(maxlen=MOST_SLOWEST), init=False
+    )
     _accepted: dict[AcceptedBy, _Counted] = attrs.field(factory=dict, init=False)
     # By outcome and the class of the error.
     _failed: dict[tuple[str, str], _Counted] = attrs.field(factory=dict, init=False)
@@ -39,7 +45,7 @@ class SendCounters:
             counted = self._accepted[accepted_by] = _Counted()
         counted.messages += messages
         counted.seconds.record(seconds)
-        self.slowest = max(self.slowest, seconds)
+        self._count_end(seconds)
 
     def failed(self, error: BrokerError | None, messages: int, seconds: float) -> None:
         """Count a batch that nobody accepted; no error: its caller has gone."""
@@ -48,7 +54,20 @@ class SendCounters:
         counted = self._failed.setdefault((outcome.value, name), _Counted())
         counted.messages += messages
         counted.seconds.record(seconds)
-        self.slowest = max(self.slowest, seconds)
+        self._count_end(seconds)
+
+    def slowest_since(self, batches: int) -> float:
+        """
+        The seconds of the slowest batch after the first `batches`, accepted or not; 0: there was
+        none. Beyond `MOST_SLOWEST` ever faster batches the earliest moments are forgotten.
+        """
+        return next((seconds for number, seconds in self._slowest if number > batches), 0.0)
+
+    def _count_end(self, seconds: float) -> None:
+        self.batches += 1
+        while self._slowest and self._slowest[-1][1] <= seconds:
+            self._slowest.pop()
+        self._slowest.append((self.batches, seconds))
 
     @contextmanager
     def transaction(self, messages: int, clock: Callable[[], float]) -> Iterator[None]:

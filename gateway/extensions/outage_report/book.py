@@ -48,6 +48,7 @@ class _Open:
     """The outage under way."""
 
     outage: RecordedOutage
+    batches: int = 0  # that had ended before
     troubled: set[str] = attrs.field(factory=set)  # entities that aren't back
     is_lost: bool = False
     filled: bool = False  # messages were diverted that haven't come home, as far as known
@@ -126,11 +127,12 @@ class OutageBook:
     def _opened(self, cause: str) -> _Open:
         if self._open is None:
             first = min((each.began for each in self._doubted.values()), default=self.clock())
-            self._open = _Open(RecordedOutage(began=first, cause=cause))
+            self._open = _Open(
+                RecordedOutage(began=first, cause=cause), batches=self._sends.batches
+            )
             self._open.troubled.update(self._doubted)
             for key, each in self._doubted.items():
                 self._open.entities[key] = each
-            self._sends.slowest = 0.0
             self.changes.notify()
         return self._open
 
@@ -212,7 +214,7 @@ class OutageBook:
             twice=self._of_clients(counts["twice"]),
             possibly_twice=self._of_clients(counts["possibly_twice"]),
             failed=self._of_clients(counts["failed"]),
-            longest_stall=self._sends.slowest if self.counts else None,
+            longest_stall=self._sends.slowest_since(current.batches) if self.counts else None,
             moved=counts["moved"] if self.moves else None,
             possibly_twice_by_syphon=counts["possibly_twice_by_syphon"] if self.moves else None,
             dead_lettered=dict(current.dead_lettered),

@@ -1,9 +1,10 @@
 """An outage as Markdown, for a post-mortem."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
+from gateway.domain.health.heartbeats import date_text
 from gateway.extensions.outage_report.outage import DepthPoint, RecordedOutage
 
 WIDEST: Final = 40  # characters of a bar of the curve
@@ -20,15 +21,15 @@ def report_of(outages: Sequence[RecordedOutage]) -> str:
 
 
 def _lines(outage: RecordedOutage) -> Iterator[str]:
-    yield f"# Outage of {_date(outage.began)}"
+    yield f"# Outage of {date_text(outage.began)}"
     yield ""
     yield from _table(("", ""), _figures(outage))
     yield ""
     entities = [
         (
             each.entity,
-            _date(each.began),
-            "not yet" if each.back is None else _date(each.back),
+            date_text(each.began),
+            "not yet" if each.back is None else date_text(each.back),
             _number(each.diverted),
             each.reason,
         )
@@ -52,12 +53,12 @@ def _lines(outage: RecordedOutage) -> Iterator[str]:
 
 def _figures(outage: RecordedOutage) -> Iterator[tuple[str, str]]:
     yield "cause", outage.cause
-    yield "began", _date(outage.began)
+    yield "began", date_text(outage.began)
     if outage.namespace_back is not None:
-        yield "the primary answered again", _date(outage.namespace_back)
+        yield "the primary answered again", date_text(outage.namespace_back)
     back = outage.entities_back
     if outage.entities:
-        yield "the last entity was back", "not yet" if back is None else _date(back)
+        yield "the last entity was back", "not yet" if back is None else date_text(back)
     yield "over", _ending(outage)
     yield "entities", str(outage.troubled)
     yield "diverted messages", _number(outage.diverted)
@@ -77,7 +78,7 @@ def _ending(outage: RecordedOutage) -> str:
         return "it goes on"
     lasted = timedelta(seconds=round((outage.ended - outage.began).total_seconds()))
     doubt = "" if outage.empty else "; nobody could tell whether the backlog was empty"
-    return f"{_date(outage.ended)}, after {lasted}{doubt}"
+    return f"{date_text(outage.ended)}, after {lasted}{doubt}"
 
 
 def _curve(points: Sequence[DepthPoint]) -> Iterator[str]:
@@ -102,10 +103,6 @@ def _cell(text: str) -> str:
     """Names and reasons come from outside: they end neither their cell nor their line."""
     printable = "".join(letter if letter.isprintable() else " " for letter in text)
     return printable.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-
-
-def _date(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _number(value: int | None) -> str:

@@ -1,5 +1,8 @@
 """The counters of sends."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gateway.domain.errors import Busy, MessageTooLarge, NoAnswer, OutcomeUnknown
 from gateway.domain.health.distribution import LATENCIES, Distribution
 from gateway.domain.health.send_counters import SendCounters
@@ -62,3 +65,18 @@ def test_a_refusal_on_arrival_is_counted_by_its_error() -> None:
         counters.refused_on_arrival(MessageTooLarge("too large"), messages)
 
     assert counters.refused() == {"MessageTooLarge": 5}
+
+
+@given(st.lists(st.floats(0.0, 100.0), max_size=50), st.integers(0, 50))
+def test_the_slowest_since_any_moment_is_known_without_a_reset(
+    seconds: list[float], before: int
+) -> None:
+    counters = SendCounters()
+    for index, each in enumerate(seconds):
+        if index % 2:
+            counters.accepted(AcceptedBy.PRIMARY, 1, each)
+        else:
+            counters.failed(None, 1, each)
+
+    assert counters.batches == len(seconds)
+    assert counters.slowest_since(before) == max(seconds[before:], default=0.0)
