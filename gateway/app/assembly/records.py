@@ -16,6 +16,8 @@ from gateway.app.status.own_problems import ProblemWatch, problems_here
 from gateway.config.endpoints import SERVE, SYPHON
 from gateway.config.options import Pairing
 from gateway.domain.envelope import Envelope
+from gateway.domain.events.gateway import Event
+from gateway.domain.events.outages import BacklogEmpty
 from gateway.domain.health.process_records import (
     CountByName,
     GatewayRecord,
@@ -34,6 +36,8 @@ from gateway.pairing.records.reader import RecordReader
 from gateway.pairing.records.writer import FIGURES, USUAL, RecordWriter
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
+from gateway.telemetry.watch import PRODUCERS
+from gateway.telemetry.watch import SYPHON as SYPHON_COPIES
 
 ReadWorkers = Callable[[], Awaitable[Workers]]
 SPOOL_SECONDS: Final = 1.0  # for the own spool to tell its depth; a record waits no longer
@@ -116,6 +120,13 @@ def services_of_records(
     that which moves the backlog here; `figures` are those of a gateway.
     """
     runtime, rng = records.runtime, records.runtime.rng("records")
+
+    def notify_when_empty(event: Event) -> None:
+        """An empty backlog is the end of an outage, of which others want to know the totals."""
+        if isinstance(event, BacklogEmpty):
+            control.told.notify()
+
+    runtime.observer.followers.append(notify_when_empty)
     interval = records.pairing.syphon.heartbeat_interval or USUAL
     yield OrderFollower(
         reader=records.reader,
@@ -170,17 +181,25 @@ async def _described(
     )
 
 
+def counted_by(workers: Iterable[Status]) -> tuple[int, int]:
+    """The messages that these have diverted, and those of producers that may be there twice."""
+    elsewhere = (AcceptedBy.BACKLOG.value, AcceptedBy.SPOOL.value)
+    pairs = [each.pair for each in workers if each.pair is not None]
+    sends = (each for pair in pairs for each in pair.sends)
+    diverted = sum(each.messages for each in sends if each.accepted_by in elsewhere)
+    return diverted, sum(pair.possibly_twice.get(PRODUCERS, 0) for pair in pairs)
+
+
 async def gateway_record(runtime: Runtime, figures: OwnFigures) -> GatewayRecord:
     """The record of a gateway, which knows the messages of its workers by their number alone."""
     of_workers = await figures.workers()
     workers: Iterable[Status] = (*of_workers.running, *of_workers.ended)
     spool = None if figures.spool is None else await figures.spool.read(SPOOL_SECONDS)
     diverted = runtime.observer.diverted_messages
-    elsewhere = (AcceptedBy.BACKLOG.value, AcceptedBy.SPOOL.value)
-    sends = (each for worker in workers if worker.pair for each in worker.pair.sends)
-    by_workers = sum(each.messages for each in sends if each.accepted_by in elsewhere)
+    by_workers, twice = counted_by(workers)
     own = diverted.read(MOST_NAMES)
     return GatewayRecord(
+        possibly_twice=runtime.observer.possibly_twice[PRODUCERS] + twice,
         diverted=CountByName(
             total=own.total + by_workers,
             most=own.most,
@@ -198,6 +217,7 @@ def _syphon(records: RecordParts, control: Control, syphon: Syphon) -> SyphonRec
         in_hand=sum(syphon.copies.values()),
         dead_lettered=dict(watch.dead_lettered),
         rate=watch.rate(),
+        possibly_twice=watch.possibly_twice[SYPHON_COPIES],
         paused=any(each.target == EVERYTHING for each in state.pauses),
         held_back=tuple(each.target for each in (*state.pins, *state.pauses)),
         follows=records.book.revision,

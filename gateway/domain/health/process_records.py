@@ -46,6 +46,8 @@ class GatewayRecord:
 
     diverted: CountByName = attrs.field(factory=CountByName)  # by entity
     spool: int | None = None  # messages; None: not known, or there is no spool
+    # Messages of producers that may have arrived twice, since the start; None: it isn't told.
+    possibly_twice: int | None = None
     drills: tuple[str, ...] = ()  # in force
 
 
@@ -57,6 +59,7 @@ class SyphonRecord:
     in_hand: int | None = None  # messages; None: not known
     dead_lettered: Mapping[str, int] = attrs.field(factory=dict)  # by reason
     rate: float | None = None  # messages/s, measured; None: not known
+    possibly_twice: int | None = None  # messages that it may have sent twice; None: as above
     paused: bool = False  # an operator has paused the whole syphon
     # The entities that it leaves on the backlog, as their operators named them.
     held_back: tuple[str, ...] = ()

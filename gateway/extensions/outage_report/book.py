@@ -9,7 +9,7 @@ Its memory is bounded: the last `KEPT` outages, each with `MOST_ENTITIES` entiti
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -31,9 +31,11 @@ from gateway.domain.events.gateway import (
 from gateway.domain.events.outages import BacklogEmpty, NamespaceBack, NamespaceLost
 from gateway.domain.failover import State
 from gateway.domain.health.depth_history import DepthSample
+from gateway.domain.health.process_records import PairRecords, ProcessRecord
 from gateway.domain.health.send_counters import SendCounters
 from gateway.extensions.outage_report.events import OutageOver
 from gateway.extensions.outage_report.outage import DepthPoint, EntityOutage, RecordedOutage
+from gateway.extensions.outage_report.totals import by_process, with_others
 from gateway.ports import WallClock
 
 KEPT: Final = 10  # outages: a bad week
@@ -43,12 +45,21 @@ MOST_POINTS: Final = 120  # of a curve: of the last hour, one each half minute
 LEFT: Final = frozenset({State.SECONDARY.value, State.HALF_OPEN.value, State.PINNED.value})
 
 
+@attrs.frozen(kw_only=True)
+class ClientCounts:
+    """Messages of clients since the start of the processes that count them."""
+
+    diverted: int = 0
+    possibly_twice: int = 0
+
+
 @attrs.define(eq=False)
 class _Open:
     """The outage under way."""
 
     outage: RecordedOutage
     batches: int = 0  # that had ended before
+    before: Mapping[str, ProcessRecord] = attrs.field(factory=dict)  # of other processes
     troubled: set[str] = attrs.field(factory=set)  # entities that aren't back
     is_lost: bool = False
     filled: bool = False  # messages were diverted that haven't come home, as far as known
@@ -73,19 +84,37 @@ class OutageBook:
     clock: WallClock
     counts: bool = True
     moves: bool = True
+    process: str = attrs.field(default="", init=False)  # its id in the records
     changes: Changes = attrs.field(factory=Changes, init=False)  # begun, ended, or waits
+    # What workers count, as it was read last; None: there are none, or nobody has asked them.
+    workers: ClientCounts | None = attrs.field(default=None, init=False)
+    _workers_before: ClientCounts | None = attrs.field(default=None, init=False)
+    # Of the pair's processes; None: this one is alone, or nobody tells.
+    _records: Callable[[], PairRecords] | None = attrs.field(default=None, init=False)
     _samples: Callable[[], Iterable[DepthSample]] = attrs.field(default=tuple, init=False)
     _sends: SendCounters = attrs.field(factory=SendCounters, init=False)
     _doubted: dict[str, EntityOutage] = attrs.field(factory=dict, init=False)
     _open: _Open | None = attrs.field(default=None, init=False)
     _past: deque[RecordedOutage] = attrs.field(factory=lambda: deque(maxlen=KEPT), init=False)
 
-    def read_from(self, sends: SendCounters, samples: Callable[[], Iterable[DepthSample]]) -> None:
+    def read_from(
+        self,
+        sends: SendCounters,
+        samples: Callable[[], Iterable[DepthSample]],
+        records: Callable[[], PairRecords] | None = None,
+        process: str = "",
+    ) -> None:
         """
-        Take the slowest send and the curve of later reports from the pair, which is made after the
-        book: its first events are of the time in which it is made.
+        Take the slowest send, the curve and the figures of other processes of later reports from
+        the pair, which is made after the book: its first events are of the time in which it is
+        made. `process` is the id of this one in the records.
         """
         self._sends, self._samples = sends, samples
+        self._records, self.process = records, process
+
+    def restore(self, outages: Iterable[RecordedOutage]) -> None:
+        """Remember the outages of the process before, the latest first."""
+        self._past.extend(reversed(tuple(outages)))
 
     @property
     def waits_for_backlog(self) -> bool:
@@ -115,11 +144,15 @@ class OutageBook:
             case _:
                 self._count(event)
 
-    def close(self, *, empty: bool | None) -> OutageOver:
-        """End the outage under way, which waits for the backlog; return the event that tells it."""
+    def close(self, *, empty: bool | None, at: datetime | None = None) -> OutageOver:
+        """
+        End the outage under way, which waited for the backlog until `at`, or now; return the event
+        that tells it.
+        """
         current, self._open = self._open, None
         assert current is not None, "the outage waits for the backlog"
-        outage = attrs.evolve(self._outage_of(current), ended=self.clock(), empty=empty)
+        outage = attrs.evolve(self._outage_of(current), ended=at or self.clock(), empty=empty)
+        self._workers_before = self.workers
         self._past.append(outage)
         self.changes.notify()
         return over(outage)
@@ -128,7 +161,9 @@ class OutageBook:
         if self._open is None:
             first = min((each.began for each in self._doubted.values()), default=self.clock())
             self._open = _Open(
-                RecordedOutage(began=first, cause=cause), batches=self._sends.batches
+                RecordedOutage(began=first, cause=cause),
+                batches=self._sends.batches,
+                before=self._others(),
             )
             self._open.troubled.update(self._doubted)
             for key, each in self._doubted.items():
@@ -206,7 +241,7 @@ class OutageBook:
         most = sorted(known, key=lambda each: (-(each.diverted or 0), each.entity))[:TOLD_ENTITIES]
         if not self.counts:
             most = [attrs.evolve(each, diverted=None) for each in most]
-        return attrs.evolve(
+        outage = attrs.evolve(
             current.outage,
             troubled=len(current.entities),
             entities=tuple(most),
@@ -220,6 +255,22 @@ class OutageBook:
             dead_lettered=dict(current.dead_lettered),
             curve=self._curve(current.outage.began),
         )
+        if self.workers is not None:
+            outage = self._with_workers(outage, self.workers)
+        unknown = "" if self._records is None else self._records().unknown
+        return with_others(outage, current.before, self._others(), unknown)
+
+    def _with_workers(self, outage: RecordedOutage, now: ClientCounts) -> RecordedOutage:
+        """Messages between two outages count for the later one: each is of trouble."""
+        before = self._workers_before or ClientCounts()
+        return attrs.evolve(
+            outage,
+            diverted=now.diverted - before.diverted,
+            possibly_twice=now.possibly_twice - before.possibly_twice,
+        )
+
+    def _others(self) -> Mapping[str, ProcessRecord]:
+        return {} if self._records is None else by_process(self._records(), self.process)
 
     def _of_clients(self, counted: int) -> int | None:
         return counted if self.counts else None
@@ -249,5 +300,7 @@ def over(outage: RecordedOutage) -> OutageOver:
         possibly_twice_by_syphon=outage.possibly_twice_by_syphon,
         longest_stall=outage.longest_stall,
         dead_lettered=sum(outage.dead_lettered.values()),
+        processes=outage.processes,
+        left_out=len(outage.left_out),
         empty=outage.empty,
     )

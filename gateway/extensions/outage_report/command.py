@@ -17,7 +17,7 @@ def outage_report(invocation: Invocation, admin: AdminChoice, last: int | None) 
     """
     Report the outages of the primary, as Markdown: cause, entities, curve and totals.
 
-    The gateway remembers the last ten since its start. With --json: as data.
+    The gateway remembers the last ten. With --json: as data.
     """
 
     def lines(_: str, answer: OutageReport) -> list[str]:

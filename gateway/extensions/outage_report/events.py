@@ -9,17 +9,20 @@ from gateway.domain.events.gateway import Event
 class OutageOver(Event):
     """
     An outage of the primary is over: its last entity is back and the backlog is empty. The figures
-    are those of this process, from the first entity in trouble on; None: not known.
+    are those of `processes` processes of the pair, from the first entity in trouble on; None: not
+    known. `twice` and `longest_stall` are those of this process.
     """
 
     cause: str
     seconds: float
     entities: int
     diverted: int | None  # messages
-    moved: int | None  # by the syphon of this process; None: another process moves them
+    moved: int | None  # by syphons; None: another process moves them, and tells nobody
     twice: int | None
     possibly_twice: int | None  # of producers
     possibly_twice_by_syphon: int | None
     longest_stall: float | None  # seconds of the slowest send
     dead_lettered: int
+    processes: int
+    left_out: int  # processes whose figures aren't known
     empty: bool | None  # None: nobody could tell whether the backlog is empty

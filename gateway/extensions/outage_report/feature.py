@@ -1,17 +1,20 @@
 """The report in a gateway: its book, its control call, and the service that ends outages."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import attrs
 
 from gateway.app.assembly.parts import Feature, Parts, ProcessPlan
+from gateway.app.assembly.records import counted_by
 from gateway.app.assembly.roles import LEADING, Role
 from gateway.app.assembly.services import ServiceRow
 from gateway.app.operations.control_calls import Executors
 from gateway.domain.operators.control import Operator
 from gateway.extensions.outage_report import EXTENSION
-from gateway.extensions.outage_report.book import OutageBook
+from gateway.extensions.outage_report.book import ClientCounts, OutageBook
+from gateway.extensions.outage_report.file import NAME, OutageFile
 from gateway.extensions.outage_report.markdown import report_of
 from gateway.extensions.outage_report.outage import OUTAGES, OutageReport
 from gateway.extensions.outage_report.watch import ANSWER_LIMIT, OutageWatch
@@ -31,12 +34,13 @@ def make(plan: ProcessPlan) -> Feature | None:
         moves=pairing.enable_syphon,
     )
     runtime.observer.followers.append(book.record)
-    return Reporting(book)
+    return Reporting(book, pairing.state.with_name(NAME))
 
 
 @attrs.frozen(eq=False)
 class Reporting(Feature):
     book: OutageBook
+    path: Path  # of the file that keeps the outages
 
     def executors(self, parts: Parts) -> Executors:
         def report(_: NoKeys, __: Operator) -> OutageReport:
@@ -51,19 +55,34 @@ async def _watch(parts: Parts) -> Iterable[Service]:
     if not isinstance(feature, Reporting):
         return []
     assert pair is not None, "a report is made of a pair"
-    feature.book.read_from(pair.broker.sends, lambda: pair.depth.history)
+    book, records, runtime = feature.book, parts.records, parts.plan.runtime
+    reader = None if records is None else records.reader
+    book.read_from(
+        pair.broker.sends,
+        lambda: pair.depth.history,
+        None if reader is None else lambda: reader.known,
+        "" if records is None else records.book.process,
+    )
 
     async def is_spool_empty() -> bool:
         return spool is None or (await spool.read(ANSWER_LIMIT)).pending == 0
 
-    return [
-        OutageWatch(
-            book=feature.book,
-            depth=pair.depth,
-            report=parts.plan.runtime.observer.report,
-            is_spool_empty=is_spool_empty,
-        )
-    ]
+    async def count_workers() -> ClientCounts:
+        found = await parts.workers()
+        diverted, twice = counted_by([*found.running, *found.ended])
+        return ClientCounts(diverted=diverted, possibly_twice=twice)
+
+    watch = OutageWatch(
+        book=book,
+        depth=pair.depth,
+        report=runtime.observer.report,
+        is_spool_empty=is_spool_empty,
+        reader=reader,
+        count_workers=None if book.counts else count_workers,
+    )
+    file = OutageFile(path=feature.path, book=book, observer=runtime.observer)
+    file.restore()
+    return [watch, file]
 
 
 SERVICE: Final = ServiceRow("outages", LEADING, _watch)

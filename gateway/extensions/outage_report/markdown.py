@@ -16,7 +16,7 @@ UNKNOWN: Final = "not known"
 def report_of(outages: Sequence[RecordedOutage]) -> str:
     """All of them, the latest first."""
     if not outages:
-        return "No outage since the process started.\n"
+        return "No outage is known.\n"
     return "\n".join(line for outage in outages for line in _lines(outage))
 
 
@@ -62,7 +62,7 @@ def _figures(outage: RecordedOutage) -> Iterator[tuple[str, str]]:
     yield "over", _ending(outage)
     yield "entities", str(outage.troubled)
     yield "diverted messages", _number(outage.diverted)
-    yield "moved home by this process", _number(outage.moved)
+    yield "moved home by syphons", _number(outage.moved)
     yield "twice (hedged sends)", _number(outage.twice)
     yield "possibly twice, by producers' sends", _number(outage.possibly_twice)
     yield "possibly twice, by the syphon", _number(outage.possibly_twice_by_syphon)
@@ -71,9 +71,18 @@ def _figures(outage: RecordedOutage) -> Iterator[tuple[str, str]]:
     yield "slowest send", UNKNOWN if stall is None else f"{stall:.3g} s"
     dead = ", ".join(f"{reason}: {count}" for reason, count in outage.dead_lettered.items())
     yield "dead-lettered", dead or "0"
+    yield "figures of", _processes(outage)
+
+
+def _processes(outage: RecordedOutage) -> str:
+    alone = "this process" if outage.processes == 1 else f"{outage.processes} processes of the pair"
+    left = f"; not known: {', '.join(outage.left_out)}" if outage.left_out else ""
+    return f"{alone}{left}"
 
 
 def _ending(outage: RecordedOutage) -> str:
+    if outage.interrupted:
+        return "not known: this process ended before it"
     if outage.ended is None:
         return "it goes on"
     lasted = timedelta(seconds=round((outage.ended - outage.began).total_seconds()))

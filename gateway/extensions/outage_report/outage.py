@@ -35,7 +35,8 @@ class EntityOutage:
 class RecordedOutage:
     """
     An outage: from the first entity in trouble to the date at which all were back and the backlog
-    was empty. Figures are those of the gateway's process; None: not known.
+    was empty. Figures are those of all `processes` of the pair, but for `failed`, `twice` and
+    `longest_stall`, which this process alone has counted. None: not known.
     """
 
     began: datetime
@@ -48,14 +49,17 @@ class RecordedOutage:
     troubled: int = 0  # entities
     entities: tuple[EntityOutage, ...] = ()  # those with the most diverted messages first
     diverted: int | None = 0  # messages that were accepted by the backlog or the spool
-    moved: int | None = 0  # by the syphon of this process; None: another process moves them
+    moved: int | None = 0  # by syphons; None: another process moves them, and tells nobody
     twice: int | None = 0  # both namespaces accepted them: hedged sends
     possibly_twice: int | None = 0  # of producers, as an attempt had no answer
-    possibly_twice_by_syphon: int | None = 0  # None: another process moves them
+    possibly_twice_by_syphon: int | None = 0  # None: as of `moved`
     failed: int | None = 0  # sends that ended with an error at the client
     longest_stall: float | None = 0.0  # seconds of the slowest send
     dead_lettered: Mapping[str, int] = attrs.field(factory=dict)  # by reason
     curve: tuple[DepthPoint, ...] = ()
+    interrupted: bool = False  # the process ended before the outage, which is told as far as then
+    processes: int = 1  # that are in the figures, this one among them
+    left_out: tuple[str, ...] = ()  # processes whose figures aren't known
 
 
 @attrs.frozen(kw_only=True)

@@ -7,8 +7,10 @@ import attrs
 import trio
 
 from gateway.domain.events.gateway import Event
-from gateway.extensions.outage_report.book import OutageBook
+from gateway.extensions.outage_report.book import ClientCounts, OutageBook
 from gateway.pairing.depth import BacklogDepth
+from gateway.pairing.records.reader import RecordReader
+from gateway.pairing.records.writer import FIGURES, JITTER
 
 EVERY: Final = 10.0  # seconds between two readings of the depth: each is billed
 ANSWER_LIMIT: Final = 5.0  # seconds: as `pairing.depth.COUNT_LIMIT`
@@ -16,6 +18,12 @@ ANSWER_LIMIT: Final = 5.0  # seconds: as `pairing.depth.COUNT_LIMIT`
 # it; RabbitMQ doesn't for a minute after the connection of a consumer was lost.
 UNKNOWN: Final = 120.0
 SETTLED: Final = 2.0  # seconds in which a send that is under way may still be diverted
+
+
+# Seconds after the end until the records tell of it: a syphon leaves one as soon as the backlog is
+# empty, a gateway that has diverted within `FIGURES` and its jitter.
+SYPHONS_TELL: Final = 3.0
+GATEWAYS_TELL: Final = FIGURES * (1.0 + JITTER) + SYPHONS_TELL
 
 
 async def nothing_spooled() -> bool:  # noqa: ASYNC124 it stands for one that waits
@@ -31,6 +39,9 @@ class OutageWatch:
     depth: BacklogDepth
     report: Callable[[Event], None]
     is_spool_empty: Callable[[], Awaitable[bool]] = nothing_spooled
+    reader: RecordReader | None = None  # None: nothing is known of the pair's other processes
+    # Counts what workers have diverted since their start; None: there are no workers.
+    count_workers: Callable[[], Awaitable[ClientCounts]] | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -41,9 +52,23 @@ class OutageWatch:
                 await changes.wait(seen)
                 continue
             await trio.sleep(SETTLED)
-            empty = await self._wait_empty()
+            empty, at = await self._wait_empty(), self.book.clock()
+            await self._hear_of_others()
+            if self.count_workers is not None:
+                self.book.workers = await self.count_workers()
             if self.book.waits_for_backlog:
-                self.report(self.book.close(empty=empty))
+                self.report(self.book.close(empty=empty, at=at))
+
+    async def _hear_of_others(self) -> None:
+        """Return when the records of the pair's other processes are of the end of the outage."""
+        reader = self.reader
+        if reader is None or reader.may_read is False or not self.book.waits_for_backlog:
+            return
+        others = [each for each in reader.known.alive if each.process != self.book.process]
+        if others:
+            gateways = any(each.gateway is not None for each in others)
+            await trio.sleep(GATEWAYS_TELL if gateways else SYPHONS_TELL)
+        await reader.look()
 
     async def _wait_empty(self) -> bool | None:
         """

@@ -8,7 +8,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Diverted, EntityStateChanged
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
 from gateway.domain.message import AcceptedBy
-from gateway.extensions.outage_report.book import OutageBook
+from gateway.extensions.outage_report.book import ClientCounts, OutageBook
 from gateway.extensions.outage_report.markdown import report_of
 from gateway.extensions.outage_report.outage import DepthPoint, EntityOutage, RecordedOutage
 from tests.pairing.harness import LABEL, ORDERS
@@ -46,6 +46,19 @@ def test_a_gateway_with_workers_tells_no_figure_of_its_clients(clock):
     over = book.close(empty=True)
 
     assert (over.diverted, over.twice, over.possibly_twice, over.longest_stall) == (None,) * 4
+
+
+def test_the_workers_figures_of_an_outage_are_those_since_the_one_before(clock):
+    book = OutageBook(primary="north", clock=clock, counts=False)
+    found = []
+    for diverted, twice in ((5, 1), (12, 1)):
+        book.record(NamespaceLost(namespace="north", reason="refused"))
+        book.record(NamespaceBack(namespace="north", seconds=1.0))
+        book.workers = ClientCounts(diverted=diverted, possibly_twice=twice)
+        over = book.close(empty=True)
+        found.append((over.diverted, over.possibly_twice))
+
+    assert found == [(5, 1), (7, 0)]
 
 
 def test_the_last_ten_outages_are_remembered(clock):
@@ -103,7 +116,7 @@ def test_the_report_is_a_document_that_names_cannot_break():
     assert "# Outage of 2027-01-01 12:00:00 UTC" in text
     assert "| cause | refused \\| by &lt;b> all |" in text
     assert "| over | 2027-01-01 12:01:30 UTC, after 0:01:30 |" in text
-    assert "| moved home by this process | not known |" in text
+    assert "| moved home by syphons | not known |" in text
     assert "| slowest send | 2.26 s |" in text
     assert "| dead-lettered | TTLExpiredException: 2 |" in text
     assert "and 1 more." in text
@@ -111,7 +124,7 @@ def test_the_report_is_a_document_that_names_cannot_break():
 
 
 def test_without_an_outage_the_report_says_so():
-    assert report_of([]) == "No outage since the process started.\n"
+    assert report_of([]) == "No outage is known.\n"
 
 
 def moved(before: str, after: str) -> EntityStateChanged:
