@@ -18,7 +18,7 @@ from gateway.ports import Observer
 NAME: Final = "outages.json"
 MOST_BYTES: Final = 4 * 1024 * 1024  # ten outages with a hundred entities each have a tenth
 EVERY: Final = 10.0  # seconds between two writings, while an outage goes on
-_VERSION: Final = 1
+_VERSION: Final = 1  # of the file's form; another one isn't read
 _converter: Final = cattrs.preconf.json.make_converter()
 
 
@@ -47,14 +47,15 @@ class OutageFile:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; the last state is written then."""
         task_status.started()
-        seen = self.book.changes.version
+        written = self.book.changes.version
         try:
             while True:
-                seen = await self.book.changes.wait(seen)
+                version = await self.book.changes.wait(written)
                 self._report(await trio.to_thread.run_sync(self._write, self._content()))
+                written = version
                 await trio.sleep(self.every)
         finally:
-            if self.book.changes.version != seen:
+            if self.book.changes.version != written:
                 # Some kilobytes, at the end of the process.
                 self._report(self._write(self._content()))
 

@@ -1,4 +1,4 @@
-"""What the other processes of a pair did in an outage, by their records on the secondary."""
+"""Adds the figures of the pair's other processes to an outage, by their records."""
 
 from collections import Counter
 from collections.abc import Mapping

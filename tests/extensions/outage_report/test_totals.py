@@ -79,7 +79,7 @@ def test_a_process_whose_earlier_figures_are_unknown_is_left_out_and_named() -> 
     assert found.left_out == ("serve on gw-2 (process 7)",)
 
 
-def test_what_a_process_does_not_tell_makes_the_total_unknown() -> None:
+def test_a_figure_that_a_process_does_not_tell_makes_the_total_unknown() -> None:
     found = with_others(OUTAGE, {"g": gateway(1, None)}, {"g": gateway(2, None)})
 
     assert (found.diverted, found.possibly_twice) == (6, None)
