@@ -50,7 +50,7 @@ class Reporting(Feature):
         return [Executor(OUTAGES, at_once(report))]
 
 
-async def _watch(parts: Parts) -> Iterable[Service]:  # noqa: ASYNC124 its caller awaits
+async def _watch(parts: Parts) -> Iterable[Service]:
     feature, pair, spool = parts.features.get(EXTENSION.name), parts.pair, parts.spool
     if not isinstance(feature, Reporting):
         return []
