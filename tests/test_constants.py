@@ -14,8 +14,6 @@ MAY_REPLACE = {
     "brokers/amqp/test_rabbitmq.py": {"PASSWORD"},  # of the test's own broker: a wrong password
     # Two guards that are missing, as they once were: the test finds that bug again.
     "simulation/test_finding.py": {"PAUSE", "SHORTEST_LOCK"},
-    # Waits for a real disk, and for a thread that is stuck in it: no virtual time shortens them.
-    "telemetry/test_audit.py": {"EVERY", "LONGEST_WRITE"},
 }
 
 
