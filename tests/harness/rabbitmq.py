@@ -35,7 +35,8 @@ lists:sum([
     || Queue <- rabbit_amqqueue:list(<<"/">>),
     {{resource, _, _, Name}} <- [amqqueue:get_name(Queue)],
     string:prefix(Name, <<"{}">>) =/= nomatch,
-    binary:match(Name, <<":">>) =:= nomatch
+    binary:match(Name, <<":">>) =:= nomatch,
+    amqqueue:get_type(Queue) =:= rabbit_quorum_queue
 ]).
 """
 
