@@ -38,6 +38,7 @@ MAY_COUNT: Final = frozenset({End.OUTAGE, End.UNKNOWN, End.CUT_OFF})
 COUNTS: Final = frozenset({End.OUTAGE, End.UNKNOWN})
 ANSWERED: Final = frozenset({End.ACCEPTED, End.BUSY, End.REFUSED})
 TO_PRIMARY: Final = frozenset({Way.PRIMARY, Way.PROBE})
+SYPHON_IN: Final = "syphon in "  # before a gateway's name: its own syphon, as a process
 REACHES_THE_PRIMARY: Final = frozenset({FaultTarget.PRIMARY, FaultTarget.GATEWAY, FaultTarget.HOST})
 
 
@@ -158,7 +159,8 @@ def _by_attempts(run: Run) -> Iterator[Problem]:
     gateways: dict[str, _GatewayStreaks] = {}
     for record in run.mixed(Attempted, Paused, Killed, EntityStateMoved):
         assert isinstance(record, Attempted | Paused | Killed | EntityStateMoved)
-        found = gateways.setdefault(record.process, _GatewayStreaks(run.bounds)).note(record)
+        process = record.process.removeprefix(SYPHON_IN)
+        found = gateways.setdefault(process, _GatewayStreaks(run.bounds)).note(record)
         if isinstance(record, EntityStateMoved) and _attempt_hung(run, record):
             found = (each for each in found if each[0] is not Invariant.S10)
         yield from found
@@ -256,14 +258,15 @@ class _Streak:
         else:
             self._forget()
 
-    def excuse(self, probe: Attempted) -> None:
+    def excuse(self, attempt: Attempted) -> None:
         """
-        Note the failed probe of another entity. It counts if the namespace is unreachable, so it
-        may have begun a new streak here, as a cut-off attempt may.
+        Note the failed probe of another entity, or the failed send of the gateway's own syphon. The
+        one counts if the namespace is unreachable, the other if it was a trial. So it may have
+        begun a new streak here, as a cut-off attempt may.
         """
-        if self.state is State.SUSPECT and self._speaks_against(probe):
-            self.outage.note(probe.began, probe.at, counts=False)
-            if probe.began - self.last >= self.bounds.failover_interval:
+        if self.state is State.SUSPECT and self._speaks_against(attempt):
+            self.outage.note(attempt.began, attempt.at, counts=False)
+            if attempt.began - self.last >= self.bounds.failover_interval:
                 self.counts_since = self.overdue = None
 
     def _speaks_against(self, attempt: Attempted) -> bool:
@@ -326,15 +329,23 @@ class _GatewayStreaks:
     void_before: float = -inf
 
     def note(self, record: Attempted | Paused | Killed | EntityStateMoved) -> Iterator[Problem]:
+        if isinstance(record, Attempted):
+            for streak in self._excused_by(record):
+                streak.excuse(record)
         match record:
             case Attempted(way=Way.PRIMARY | Way.PROBE) | EntityStateMoved():
-                if isinstance(record, Attempted) and record.way is Way.PROBE:
-                    for entity, streak in self.streaks.items():
-                        if entity != record.entity:
-                            streak.excuse(record)
                 fresh = _Streak(record.entity, self.bounds, self.void_before)
                 yield from self.streaks.setdefault(record.entity, fresh).note(record)
             case Paused() | Killed():
                 self.void_before = record.at
                 for streak in self.streaks.values():
                     yield from streak.note(record)
+
+    def _excused_by(self, attempt: Attempted) -> list[_Streak]:
+        """The streaks that this attempt is no attempt of, and may have begun all the same."""
+        match attempt.way:
+            case Way.PROBE:
+                return [each for key, each in self.streaks.items() if key != attempt.entity]
+            case Way.SYPHON:
+                return [each for key, each in self.streaks.items() if key == attempt.entity]
+        return []

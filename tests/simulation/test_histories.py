@@ -69,6 +69,7 @@ HEAVY_REGRESSIONS = [
     22150280,  # of a last try of Storage Queue the primary had 1.07 s, and took longer
     14360243,  # L4: as 13030413, with a pause of 5 s after each message that is suspended
     90064,  # "can't be reached": a client's probe shows nothing to the pair, which passes it on
+    261,  # S10: a trial of the gateway's own syphon had begun the streak
     1264,  # S10: a suspicion by an attempt that hung went on with a streak
     1010041,  # S10: a suspicion after a quiet interval ended a streak, though a probe hung
     1010287,  # L4: each message of an entity that backs off cost the others a pause of seconds
