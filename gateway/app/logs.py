@@ -109,6 +109,9 @@ class Reloader:
         except ConfigError as error:
             self.log.report(Doubtful(text=f"not reloaded: {error}"))
             return Reloading(problems=tuple(error.problems))
+        except RuntimeError as error:  # no thread can be started
+            self.log.report(Doubtful(text=f"not reloaded: {error}"))
+            return Reloading(problems=(str(error),))
         self.log.level = fresh.config.logging.level
         apply(fresh)
         needs_restart = tuple(_changed(self.loaded.config, fresh.config))

@@ -114,7 +114,7 @@ class SpoolGauge:
     async def _room_on_disk(self) -> int | None:
         try:
             return await trio.to_thread.run_sync(room_on_disk, self.folder, abandon_on_cancel=True)
-        except OSError:
+        except (OSError, RuntimeError):  # the latter: no thread can be started
             return None
 
 

@@ -138,7 +138,7 @@ class KeyReader:
             try:
                 # In a thread: the system's authorities take a while to read.
                 self._tls = await trio.to_thread.run_sync(client_context, options)
-            except TlsFileError as error:
+            except (TlsFileError, RuntimeError) as error:  # the latter: no thread can be started
                 raise ProviderFailed(str(error)) from error
         return self._tls
 
@@ -173,7 +173,7 @@ async def _read_file(path: Path) -> KeySet:
         return parse_keys(data)
     except OSError as error:
         raise ProviderFailed(f"{path}: {error.strerror}") from error
-    except InvalidRequest as error:
+    except (InvalidRequest, RuntimeError) as error:  # the latter: no thread can be started
         raise ProviderFailed(f"{path}: {error}") from error
 
 

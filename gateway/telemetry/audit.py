@@ -75,9 +75,9 @@ class AuditLog:
                 await trio.to_thread.run_sync(
                     append, self.file, lines, abandon_on_cancel=True, limiter=self._writing
                 )
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # the latter: no thread can be started
                 self._missing.extend(lines.splitlines(keepends=True))
-                return error.strerror or str(error)
+                return (isinstance(error, OSError) and error.strerror) or str(error)
             return None
         # The thread goes on, and may write them still.
         return f"nothing was written for {self.longest_write:g} s"

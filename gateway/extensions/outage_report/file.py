@@ -51,13 +51,22 @@ class OutageFile:
         try:
             while True:
                 version = await self.book.changes.wait(written)
-                self._report(await trio.to_thread.run_sync(self._write, self._content()))
-                written = version
+                if await self._save():
+                    written = version
                 await trio.sleep(self.every)
         finally:
             if self.book.changes.version != written:
                 # Some kilobytes, at the end of the process.
                 self._report(self._write(self._content()))
+
+    async def _save(self) -> bool:
+        """True: the outages are written. False: they can't be, and are tried again."""
+        try:
+            problem = await trio.to_thread.run_sync(self._write, self._content())
+        except RuntimeError as error:  # no thread can be started
+            problem = str(error)
+        self._report(problem)
+        return not problem
 
     def _content(self) -> bytes:
         outages = _converter.unstructure(list(self.book.all()))
