@@ -102,10 +102,11 @@ class LateStore(MemoryBroker):
 
 @attrs.define(eq=False)
 class LateStream(trio.abc.Stream):
-    """A stream whose bytes are on their way for a moment."""
+    """A stream whose bytes are on their way for a moment. A receive that is cut loses none."""
 
     _inner: trio.abc.Stream
     _rng: random.Random
+    _under_way: bytes | bytearray | None = attrs.field(default=None, init=False)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._inner.send_all(data)
@@ -114,8 +115,10 @@ class LateStream(trio.abc.Stream):
         await self._inner.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        data = await self._inner.receive_some(max_bytes)
+        if self._under_way is None:
+            self._under_way = await self._inner.receive_some(max_bytes)
         await trio.sleep(self._delay())
+        data, self._under_way = self._under_way, None
         return data
 
     def _delay(self) -> float:
