@@ -86,7 +86,7 @@ class OutageBook:
     moves: bool = True
     process: str = attrs.field(default="", init=False)  # its id in the records
     changes: Changes = attrs.field(factory=Changes, init=False)  # begun, ended, or waits
-    # What workers count, as it was read last; None: there are none, or nobody has asked them.
+    # The counts of the workers, as they were read last; None: no worker has told any.
     workers: ClientCounts | None = attrs.field(default=None, init=False)
     _workers_before: ClientCounts | None = attrs.field(default=None, init=False)
     # Of the pair's processes; None: this one is alone, or nobody tells.
