@@ -14,7 +14,14 @@ from typing import Final
 import attrs
 
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.operators.control import Action, Override, Overrides, matches, may_meet
+from gateway.domain.operators.control import (
+    EVERYTHING,
+    Action,
+    Override,
+    Overrides,
+    matches,
+    may_meet,
+)
 
 # Orders that one process remembers though nothing in force is concerned. The others are bounded by
 # the overrides that may be in force, and by their exceptions.
@@ -123,7 +130,7 @@ def still_needed(
     kept: list[GivenOrder] = []
     later: list[GivenOrder] = []
     for order in reversed(in_sequence(own)):
-        if not all(_is_ended(order, target, later) for target in order.targets):
+        if not _is_ended(order, later):
             kept.append(order)
         later.append(order)
     lasting = [each for each in (*kept, *others) if each.gives and not each.is_over(now)]
@@ -141,18 +148,22 @@ _KINDS: Final = (
 )
 
 
-def _is_ended(order: GivenOrder, target: str, later: Iterable[GivenOrder]) -> bool:
+def _is_ended(order: GivenOrder, later: Iterable[GivenOrder]) -> bool:
     """
-    True if a later order ends what this one does to the target: it takes back the target, or puts
+    True if later orders end what this one does to each target: they take the target back, or put
     into force the same one. The latter ends no taking back, which may concern narrower targets.
     """
     same = [each for each in later if _are_of_a_kind(order, each)]
     if order.action is Action.RATE:
         return bool(same)
-    taken_back = [each for other in same if not other.gives for each in other.targets]
-    given = [each.lower() for other in same if other.gives for each in other.targets]
-    return any(matches(each, target) for each in taken_back) or (
-        order.gives and target.lower() in given
+    ending = {
+        target.lower() for each in same if order.gives or not each.gives for target in each.targets
+    }
+    taken_back = {target for each in same if not each.gives for target in each.targets}
+    patterns = [each for each in taken_back if EVERYTHING in each]
+    return all(
+        target.lower() in ending or any(matches(each, target) for each in patterns)
+        for target in order.targets
     )
 
 
