@@ -8,8 +8,8 @@ COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --allow-unsafe --stri
 
 .PHONY: interop powercut upgrade-check container-check debian-check lock dist sign sbom audit
 
-# The tests in the source archive of Service Bus's own client, unmodified, against a gateway; some
-# twenty minutes. make interop SUITES="management sync async"
+# Other people's clients and their tests, unmodified, against a gateway, family by family
+# (tests/interop/families); some twenty minutes. make interop SUITES="management sync async"
 interop: .venv/.test-stamp .venv-interop/.stamp
 	.venv/bin/python -m tests.interop $(SUITES)
 

@@ -1,162 +1,85 @@
 """
-Runs the suites of azure-servicebus against a gateway of this checkout, and compares each outcome
-with `expected.toml`: a failure that isn't in it ends the run with 1, and so does a test that is in
-it and passes. The tests in its part `either` don't count.
+Runs other people's clients and their tests against gateways of this checkout, and compares each
+outcome with `expected.toml`: a failure that isn't in it ends the run with 1, and so does a test
+that is in it and passes. The tests in its part `either` don't count. The results of each suite are
+written to `build/interop/results/SUITE.json`.
 
-    python -m tests.interop [management] [sync] [async] [-n 4] [-k NAME]
+    python -m tests.interop [FAMILY or SUITE]... [-n 4] [-k NAME]
 """
 
 import argparse
 import json
-import os
-import shutil
-import socket
-import subprocess
 import sys
-import tarfile
-import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from string import Template
+from collections.abc import Mapping
 from typing import Final
 
-from gateway.demo.ports import free_port
-from tests.harness.certificates import Authority
+import attrs
 
-HERE: Final = Path(__file__).parent
-ROOT: Final = HERE.parent.parent
-BUILD: Final = ROOT / "build" / "interop"
-PYTHON: Final = ROOT / ".venv-interop" / "bin" / "python"
-ARCHIVE: Final = ROOT / "locks" / "interop-source.txt"
-KEY: Final = "SAS_KEY_VALUE"
-HOST: Final = "fakeresource.servicebus.windows.net"
-SUITES: Final[Mapping[str, Sequence[str]]] = {
-    "management": ["mgmt_tests"],
-    "sync": [
-        f"test_{name}.py"
-        for name in ("queues", "sessions", "topic", "subscriptions", "sb_client", "list_sessions")
-    ],
-    "async": ["async_tests"],
-}
-# Some tests sleep for as long as Service Bus keeps an idle link or connection.
-TEST_TIMEOUT: Final = 480
+from tests.interop.families import FAMILIES
+from tests.interop.family import FAILED, PASSED, Family, Result, Suite, Wishes
+from tests.interop.gateways import BUILD, HERE
+
+RESULTS: Final = BUILD / "results"
+SUITES: Final = {suite.name: (family, suite) for family in FAMILIES for suite in family.suites}
+NAMES: Final = {family.name: [each.name for each in family.suites] for family in FAMILIES}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop")
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help="default: " + " ".join(SUITES))
+    known = ", ".join(f"{family} ({' '.join(suites)})" for family, suites in NAMES.items())
+    parser.add_argument(
+        "asked", nargs="*", metavar="FAMILY or SUITE", help=f"default: all of {known}"
+    )
     parser.add_argument("-n", type=int, default=8, help="processes; most tests sleep")
     parser.add_argument("-k", default="", help="run only tests whose names contain this")
-    asked = parser.parse_args()
-    tests = _source()
+    options = parser.parse_args()
+    if unknown := set(options.asked) - set(NAMES) - set(SUITES):
+        parser.error(f"unknown: {' '.join(sorted(unknown))}; known: {known}")
+    wishes = Wishes(workers=options.n, words=options.k)
+    chosen = [suite for each in options.asked or NAMES for suite in NAMES.get(each, [each])]
+    judged = [_judged(*SUITES[name], wishes, asked=bool(options.asked)) for name in chosen]
+    return 0 if all(judged) else 1
+
+
+def _judged(family: Family, suite: Suite, wishes: Wishes, *, asked: bool) -> bool:
+    """Run the suite, record its results and compare them. Only one that was asked for must run."""
+    if missing := family.missing():
+        print(f"{suite.name}: not run; it needs {missing}")
+        return not asked
+    found = suite.run(wishes)
+    if not wishes.words:
+        _record(family, suite, found)
     expected = tomllib.loads((HERE / "expected.toml").read_text())
-    good = True
-    for suite in asked.suites or SUITES:
-        with _gateway() as port:
-            found = _run(tests, suite, port, asked.n, asked.k)
-        for name in expected["either"]:
-            found.pop(name, None)
-        good = _judge(suite, found, expected[suite], partly=bool(asked.k)) and good
-    return 0 if good else 1
+    counted = {name: found[name] for name in found if name not in expected["either"]}
+    return _judge(suite.name, counted, expected.get(suite.name, {}), partly=bool(wishes.words))
 
 
-def _source() -> Path:
-    """The tests of the locked source archive, unpacked."""
-    BUILD.mkdir(parents=True, exist_ok=True)
-    if not any(BUILD.glob("azure_servicebus-*/tests")):
-        command = [PYTHON, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:"]
-        locked = ["--no-build-isolation", "--require-hashes", "--dest", BUILD, "-r", ARCHIVE]
-        subprocess.run([*command, *locked], check=True)
-        for archive in BUILD.glob("azure_servicebus-*.tar.gz"):
-            with tarfile.open(archive) as opened:
-                opened.extractall(BUILD, filter="data")
-    (tests,) = BUILD.glob("azure_servicebus-*/tests")
-    return tests
-
-
-@contextmanager
-def _gateway() -> Iterator[int]:
-    """The port of a gateway with two new stores."""
-    folder, port = BUILD / "gateway", free_port()
-    shutil.rmtree(folder, ignore_errors=True)
-    authority = Authority(folder)
-    authority.issue("server", hosts=(HOST,))
-    text = Template((HERE / "gateway.toml").read_text()).substitute(port=port)
-    (folder / "pairgate.toml").write_text(text)
-    keys = {"INTEROP_KEY": KEY, "INTEROP_OTHER_KEY": "another"}
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "serve", "--config", folder / "pairgate.toml"],
-            env={**os.environ, **keys, "PYTHONPATH": str(ROOT)},
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-        )
-        try:
-            _wait_for(port, process)
-            yield port
-            if process.poll() is not None:
-                sys.exit(f"the gateway has ended: {folder / 'log'}")
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
-    while process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    sys.exit(f"the gateway has ended: {BUILD / 'gateway' / 'log'}")
-
-
-def _run(tests: Path, suite: str, port: int, workers: int, words: str) -> dict[str, str]:
-    """The outcome of each test of a suite, by its name."""
-    trusted, results = str(BUILD / "gateway" / "tests-ca.pem"), BUILD / f"{suite}.json"
-    results.unlink(missing_ok=True)
-    environment = {
-        "INTEROP_PORT": str(port),
-        "INTEROP_RESULTS": str(results),
-        "PYTHONPATH": os.pathsep.join(
-            map(str, (HERE / "plugin", tests, tests / "mgmt_tests", tests / "mgmt_tests" / "async"))
-        ),
-        "SSL_CERT_FILE": trusted,
-        "REQUESTS_CA_BUNDLE": trusted,
-        "WEBSOCKET_CLIENT_CA_BUNDLE": trusted,
+def _record(family: Family, suite: Suite, found: Mapping[str, Result]) -> None:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    record = {
+        "suite": suite.name,
+        "family": family.name,
+        "language": family.language,
+        "client": suite.client,
+        "version": suite.version,
+        "tests": {name: attrs.asdict(result) for name, result in sorted(found.items())},
     }
-    settings = BUILD / "pytest.ini"  # otherwise the tests of this project
-    settings.write_text("[pytest]\n")
-    options = ["-c", str(settings), f"--rootdir={tests}"]
-    options += ["-p", "interop_plugin", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-q"]
-    options += ["-o", "log_cli=false", f"--timeout={TEST_TIMEOUT}", "--tb=short", "-W", "ignore"]
-    # The tests of management list all entities, so they run one after another.
-    options += ["-n", str(0 if suite == "management" else workers)]
-    options += ["-k", words] if words else []
-    subprocess.run(
-        [PYTHON, "-m", "pytest", *options, *SUITES[suite]],
-        cwd=tests,
-        env={**os.environ, **environment},
-        check=False,
-    )
-    found: dict[str, str] = json.loads(results.read_text())
-    return found
+    (RESULTS / f"{suite.name}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 def _judge(
-    suite: str, found: Mapping[str, str], expected: Mapping[str, str], *, partly: bool
+    suite: str, found: Mapping[str, Result], expected: Mapping[str, str], *, partly: bool
 ) -> bool:
     """Print how the outcomes differ from the expected ones; True if they don't."""
-    counts = Counter(found.values())
+    counts = Counter(result.outcome for result in found.values())
     numbers = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-    print(f"{suite}: {numbers}; {len(expected)} failures expected")
-    failed = {name for name, outcome in found.items() if outcome == "failed"}
-    passed = {name for name, outcome in found.items() if outcome == "passed"}
+    print(f"{suite}: {numbers or 'no test'}; {len(expected)} failures expected")
+    failed = {name for name, result in found.items() if result.outcome == FAILED}
+    passed = {name for name, result in found.items() if result.outcome == PASSED}
     for name in sorted(failed - set(expected)):
-        print(f"  failed: {name}")
+        print(f"  failed: {name}  {found[name].reason}")
     for name in sorted(passed & set(expected)):
         print(f"  passes, though expected to fail ({expected[name]}): {name}")
     unknown = set() if partly else set(expected) - set(found)

@@ -1,0 +1,8 @@
+"""All families, in the order in which they run."""
+
+from typing import Final
+
+from tests.interop.families import python
+from tests.interop.family import Family
+
+FAMILIES: Final[tuple[Family, ...]] = (python.FAMILY,)
