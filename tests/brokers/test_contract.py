@@ -340,6 +340,21 @@ async def test_a_renewed_lock_holds_longer(broker):
     assert await is_empty(broker, queue)
 
 
+async def test_a_message_is_completed_while_its_lock_is_being_renewed(broker, orders):
+    async def renew(delivery):
+        with suppress(LockLost, OutcomeUnknown):  # the completion was faster
+            await receiver.renew(delivery)
+
+    await broker.send(orders, numbered(*range(20)))
+    async with broker.open_receiver(orders) as receiver, trio.open_nursery() as nursery:
+        for _ in range(20):
+            delivery = await take_one(receiver)
+            nursery.start_soon(renew, delivery)
+            nursery.start_soon(receiver.settle, delivery, Complete())
+
+    assert await is_empty(broker, orders)
+
+
 @needs(Capability.SHORT_LOCKS | Capability.STRICT_LOCKS)
 @waits
 async def test_renewing_after_the_lock_ran_out_is_too_late(broker):

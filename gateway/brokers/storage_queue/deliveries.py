@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
+import trio
 
 from gateway.brokers.lock_tokens import lock_tokens
 from gateway.capabilities import LONGEST_TOKEN
@@ -62,6 +63,9 @@ class Held:
     deliveries: int
     expires: datetime | None = None  # as the sender set it, by the sender's clock
     is_text: bool = False  # the message is a text alone, without more fields
+    # Held by each request that carries the receipt: the answer to a renewal replaces it, and a
+    # settlement sent meanwhile would carry the old one, which the service refuses.
+    request: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     def handed_out(self) -> bytes | None:
         """

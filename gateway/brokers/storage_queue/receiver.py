@@ -359,7 +359,10 @@ class StorageQueueReceiver:
             LockLost: another client has it, or it was deleted; unless an earlier request of this
                 receiver may have deleted it.
         """
-        await trio.lowlevel.checkpoint()
+        async with held.request:
+            await self._delete_now(held)
+
+    async def _delete_now(self, held: Held) -> None:
         operation = storage.DeleteMessage(
             queue=self._queue.name, message_id=held.id, pop_receipt=held.receipt
         )
@@ -400,6 +403,10 @@ class StorageQueueReceiver:
             LockLost: another client has it, or it was deleted.
             OutcomeUnknown: also if an earlier request of this receiver may have deleted it.
         """
+        async with held.request:
+            return await self._hide_now(held, hidden, body)
+
+    async def _hide_now(self, held: Held, hidden: timedelta, body: bytes | None) -> datetime:
         asked = self._clock()
         seconds = -(-hidden // timedelta(seconds=1))  # rounded up
         operation = storage.UpdateMessage(

@@ -748,6 +748,31 @@ async def test_a_renewal_gives_a_new_receipt_that_is_used_from_then_on(autojump_
         assert (await here.broker.inspect(ORDERS)).active == 0
 
 
+@pytest.mark.parametrize("settlement", [Complete(), Abandon(), DeadLetter(reason="bad")], ids=repr)
+async def test_a_settlement_waits_for_the_receipt_of_a_renewal_under_way(
+    autojump_clock, settlement
+):
+    async def slow_answer(request, handle):
+        answer = await handle(request)
+        if request.method == "PUT":
+            await trio.sleep(1)
+        return answer
+
+    async with harness() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties(lock_duration=10 * SECOND))
+        await here.broker.send(ORDERS, numbered(1))
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            delivery = await take_one(receiver)
+            here.account.fault = slow_answer
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receiver.renew, delivery)
+                await trio.sleep(0.5)
+                await receiver.settle(delivery, settlement)
+
+        active = (await here.broker.inspect(ORDERS)).active
+        assert active == (1 if isinstance(settlement, Abandon) else 0)
+
+
 async def test_an_abandoned_message_can_get_new_properties(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
