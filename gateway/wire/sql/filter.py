@@ -9,6 +9,7 @@ message doesn't match; its sender gets no error.
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final
+from uuid import uuid4
 
 from gateway.domain.message import Message, Value
 from gateway.domain.topics.filters import MAX_EXPRESSION_LENGTH
@@ -30,6 +31,7 @@ from gateway.wire.sql.tree import (
     Lookup,
     NewId,
     Not,
+    Nullable,
     Or,
     Property,
     Scope,
@@ -108,6 +110,21 @@ def _raw_property(node: Property) -> Callable[[MessageReader], Value]:
     return lambda subject: _present(read(subject.message))
 
 
+def _raw(node: Nullable) -> Callable[[MessageReader], Value]:
+    """As `_raw_property`, also for a function."""
+    if isinstance(node, Property):
+        return _raw_property(node)
+    if isinstance(node, NewId):
+        return _new_id(node)
+    name = _compiled(node.name)
+
+    def raw(subject: MessageReader) -> Value:
+        computed = name(subject)
+        return subject.get(computed, _ABSENT) if isinstance(computed, str) else _ABSENT
+
+    return raw
+
+
 def _present(value: Value) -> Value:
     return _ABSENT if value is None else value
 
@@ -152,7 +169,7 @@ def _comparison(node: Comparison) -> _Evaluate:
 
 
 def _is_null(node: IsNull) -> _Evaluate:
-    raw = _raw_property(node.property)
+    raw = _raw(node.value)
 
     def is_null(subject: MessageReader) -> bool:
         value = raw(subject)
@@ -261,7 +278,10 @@ def _chain(operands: tuple[Condition, ...], *, decisive: bool) -> _Evaluate:
 
 
 def _new_id(_node: NewId) -> _Evaluate:
-    return lambda subject: None  # no operator takes a UUID; `action.py` sets one as it is
+    # Made once for each place in a text: no filter can tell it from one that is new each time.
+    # An action that sets a property makes a new one each time (`action.py`).
+    value = uuid4()
+    return lambda subject: value
 
 
 _COMPILERS: Final[dict[type, Callable[[Any], _Evaluate]]] = {

@@ -7,11 +7,12 @@ The SQL of Service Bus's rules, read once into a tree ("Subscription Rule SQL Fi
     negation    := NOT negation | test
     test        := sum [= <> != < <= > >=] sum
                  | sum [NOT] IN ( sum, ... ) | sum [NOT] LIKE sum [ESCAPE sum]
-                 | property IS [NOT] NULL | EXISTS ( property ) | ( condition )
+                 | property IS [NOT] NULL | function IS [NOT] NULL
+                 | EXISTS ( property ) | ( condition )
     sum         := product ([+ -] product)*
     product     := sign ([* / %] sign)*
-    sign        := [+ -] sign | constant | @parameter | property | ( sum )
-                 | property ( sum ) | p ( sum ) | newid ( )
+    sign        := [+ -] sign | constant | @parameter | property | function | ( sum )
+    function    := property ( sum ) | p ( sum ) | newid ( )
     property    := [ (sys | user) . ] name
 
 Both kinds of parentheses look alike from the left, so the same functions read both, and each
@@ -42,6 +43,7 @@ from gateway.wire.sql.tree import (
     Lookup,
     NewId,
     Not,
+    Nullable,
     Or,
     Property,
     Remove,
@@ -56,6 +58,7 @@ _FILTER: Final = "SQL filter"
 _ACTION: Final = "SQL action"
 _COMPARISONS: Final = ("=", "<>", "!=", "<", "<=", ">", ">=")
 _CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
+_FUNCTIONS: Final = ("newid", "p", "property")
 _SCOPES: Final = {scope.value: scope for scope in Scope}
 # An action can't change this date: it has passed when the rule matches.
 _FIXED: Final = frozenset({"scheduledenqueuetimeutc"})
@@ -189,7 +192,7 @@ class _Parser:
         return left
 
     def _is_null(self, left: _Node, position: int) -> Condition:
-        if not isinstance(left, Property):
+        if not isinstance(left, Nullable):
             raise refusal(self.cursor.what, position, "a property before IS", "something else")
         negated = self.cursor.accept(Sort.KEYWORD, "NOT")
         self.cursor.expect(Sort.KEYWORD, "NULL")
@@ -286,10 +289,8 @@ class _Parser:
 
     def _function(self) -> Expression:
         name = self.cursor.token.value.lower()
-        # A filter can't depend on a value that is new each time.
-        known = {"newid", "property", "p"} if self.cursor.what == _ACTION else {"property", "p"}
-        if name not in known:
-            raise self.cursor.unexpected(f"the function {' or '.join(sorted(known))}")
+        if name not in _FUNCTIONS:
+            raise self.cursor.unexpected(f"the function {' or '.join(_FUNCTIONS)}")
         self.cursor.advance()
         self.cursor.expect(Sort.SYMBOL, "(")
         function = NewId() if name == "newid" else Lookup(self.cursor.nested(self._text))

@@ -77,6 +77,9 @@ class Arithmetic:
 Expression = Constant | Property | Lookup | NewId | Sign | Arithmetic
 
 
+Nullable = Property | Lookup | NewId
+
+
 @attrs.frozen
 class Comparison:
     operator: str  # = <> < <= > >=
@@ -86,7 +89,7 @@ class Comparison:
 
 @attrs.frozen
 class IsNull:
-    property: Property
+    value: Nullable
 
 
 @attrs.frozen

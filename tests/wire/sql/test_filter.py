@@ -187,6 +187,13 @@ def reduced(tree: Any) -> str:
         ("color IS NOT NULL", True),
         ("sys.ReplyTo IS NULL", True),
         ("sys.To IS NULL", False),
+        ("p('missing') IS NULL", True),
+        ("property('color') IS NOT NULL", True),
+        ("p(price) IS NULL", True),
+        # "<function> ::= newid() | property(name) | p(name)" (Service Bus SQL rule filter syntax).
+        ("newid() IS NOT NULL", True),
+        ("newid() <> newid()", True),
+        ("newid() = color", None),
         ("EXISTS(missing)", False),
         ("EXISTS(nothing)", True),
         ("EXISTS(price)", True),

@@ -55,6 +55,8 @@ def printed(node: Any) -> str:
             return f"{scope.value}.[{name.replace(']', ']]')}]"
         case Lookup(name):
             return f"property({printed(name)})"
+        case NewId():
+            return "newid()"
         case Sign(operator, operand):
             return f"({operator} {printed(operand)})"
         case Arithmetic(first, steps):
@@ -106,8 +108,9 @@ def steps(operators: str, operand: st.SearchStrategy[Any]) -> st.SearchStrategy[
     return st.builds(Arithmetic, operand, st.lists(step, min_size=1, max_size=3).map(tuple))
 
 
+functions = st.builds(Lookup, texts) | st.builds(NewId)
 expressions = st.recursive(
-    constants | properties | st.builds(Lookup, texts),
+    constants | properties | functions,
     lambda inner: (
         st.builds(Sign, st.sampled_from("+-"), inner) | steps("+-", inner) | steps("*/%", inner)
     ),
@@ -117,7 +120,7 @@ tests_of_values = st.one_of(
     st.builds(
         Comparison, st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), expressions, expressions
     ),
-    st.builds(IsNull, properties),
+    st.builds(IsNull, properties | functions),
     st.builds(Exists, properties),
     st.builds(In, expressions, st.lists(expressions, min_size=1, max_size=3).map(tuple)),
     st.builds(Like, expressions, texts, st.none() | st.just(Constant("!"))),
@@ -235,8 +238,8 @@ def test_parameters_become_constants_whatever_their_case_and_mark() -> None:
         ("a LIKE 'x!' ESCAPE '!'", "position 8: a character after the escape expected"),
         ("EXISTS(1)", "position 8: the name of a property expected, found '1'"),
         ("property(1) = 1", "position 10: text expected, found '1'"),
-        ("sum(a) = 1", r"position 1: the function p or property expected, found 'sum'"),
-        ("newid() = a", r"position 1: the function p or property expected, found 'newid'"),
+        ("sum(a) = 1", r"position 1: the function newid or p or property expected, found 'sum'"),
+        ("newid(1) = a", r"position 7: \) expected, found '1'"),
         ("other.a = 1", "position 1: sys or user before '.' expected, found 'other'"),
         ("sys.Colour = 1", "position 5: one of ContentType, .* expected, found 'Colour'"),
         ("user.in = 1", "position 6: the name of a property expected, found 'in'"),
