@@ -19,6 +19,7 @@ from gateway.frontends.auth import Authorizer, is_bearer
 from gateway.frontends.storage_queue.delegation import (
     DelegatedSas,
     Delegation,
+    bad_token,
     failed,
     not_permitted,
     unauthenticated,
@@ -216,7 +217,7 @@ class Accounts:
         try:
             return self._authorizer.claim(authorization)
         except NotAuthorized as error:
-            raise unauthenticated(str(error)) from error
+            raise bad_token(str(error)) from error
 
     def _authenticated(
         self, request: Request, address: Address, version: str | None, token: TokenClaim | None

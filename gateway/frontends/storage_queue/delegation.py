@@ -37,8 +37,8 @@ from gateway.wire.storage_queue.signing import sign
 
 
 class _AccountRefusal(StorageRefusal):
-    def __init__(self, code: str, detail: str, why: Refusal) -> None:
-        super().__init__(code, extra={"AuthenticationErrorDetail": detail})
+    def __init__(self, code: str, detail: str, why: Refusal, says: str = "") -> None:
+        super().__init__(code, says=says, extra={"AuthenticationErrorDetail": detail})
         self.why = why
 
 
@@ -49,6 +49,12 @@ def failed(detail: str, why: Refusal = Refusal.MALFORMED) -> StorageRefusal:
 def unauthenticated(detail: str) -> StorageRefusal:
     """The refusal that the client may answer by getting a token."""
     return _AccountRefusal("NoAuthenticationInformation", detail, Refusal.MISSING)
+
+
+def bad_token(detail: str) -> StorageRefusal:
+    """As `unauthenticated`, for a client with a token that isn't accepted."""
+    code, says = "NoAuthenticationInformation", "InvalidAuthenticationInfo"
+    return _AccountRefusal(code, detail, Refusal.MALFORMED, says)
 
 
 def not_permitted(error: NotAuthorized) -> StorageRefusal:

@@ -185,11 +185,19 @@ _MAX_TEXT: Final = 2000  # characters of another server's text that an error rep
 
 
 class StorageRefusal(InvalidRequest):
-    """The service's refusal of a request, with that code; raised by this codec and its users."""
+    """
+    The service's refusal of a request, with that code; raised by this codec and its users.
 
-    def __init__(self, code: str, detail: str = "", *, extra: Mapping[str, str] = NO_EXTRA) -> None:
+    `says`: the code that the answer names instead, with the status and text of `code`: the service
+    has two statuses for InvalidAuthenticationInfo.
+    """
+
+    def __init__(
+        self, code: str, detail: str = "", *, says: str = "", extra: Mapping[str, str] = NO_EXTRA
+    ) -> None:
         super().__init__(detail or CODES[code][1])
         self.code = code
+        self.says = says or code
         self.detail = detail
         self.extra = extra
 
@@ -205,7 +213,8 @@ class Trace:
 def build_error(error: BrokerError, trace: Trace) -> Response:
     """Build the answer for the error."""
     if isinstance(error, StorageRefusal):
-        return build_refusal(error.code, trace, detail=error.detail, extra=error.extra)
+        why = {"says": error.says, "detail": error.detail}
+        return build_refusal(error.code, trace, **why, extra=error.extra)
     known = next(kind for kind in type(error).__mro__ if kind in _OF_BROKER)
     code = _OF_BROKER[known]
     response = build_refusal(code, trace, detail="" if code in _SILENT else str(error))
@@ -216,10 +225,19 @@ def build_error(error: BrokerError, trace: Trace) -> Response:
 
 
 def build_refusal(
-    code: str, trace: Trace, *, detail: str = "", extra: Mapping[str, str] = NO_EXTRA
+    code: str,
+    trace: Trace,
+    *,
+    says: str = "",
+    detail: str = "",
+    extra: Mapping[str, str] = NO_EXTRA,
 ) -> Response:
-    """Build the answer with that code; `detail` follows the service's own text."""
+    """
+    Build the answer with that code; `detail` follows the service's own text. `says`: as in
+    `StorageRefusal`.
+    """
     status, message = CODES[code]
+    code = says or code
     text = f"{message} {detail}" if detail else message
     text = f"{text}\nRequestId:{trace.request_id}\nTime:{trace.time}"
     more = "".join(f"<{name}>{_escaped(value)}</{name}>" for name, value in extra.items())

@@ -151,7 +151,7 @@ async def test_a_key_is_for_who_has_a_token_and_a_policy(autojump_clock: MockClo
         )
 
     assert code(stranger) == "AuthorizationPermissionMismatch"
-    assert (forged.status, code(forged)) == (401, "NoAuthenticationInformation")
+    assert (forged.status, code(forged)) == (401, "InvalidAuthenticationInfo")
     assert code(owner) == "AuthenticationFailed"
     assert b"Only authentication scheme Bearer is supported" in owner.body
     assert code(by_key) == "AuthenticationFailed"
@@ -297,7 +297,7 @@ async def test_a_signature_for_a_user_needs_a_good_token_and_a_version_that_know
         unbound = await place.by(without, Authorization=token)
         early = await place.by(old, Authorization=token)
 
-    assert (forged.status, code(forged)) == (401, "NoAuthenticationInformation")
+    assert (forged.status, code(forged)) == (401, "InvalidAuthenticationInfo")
     assert code(changed) == "AuthenticationFailed"
     assert code(unbound) == "AuthorizationPermissionMismatch"  # of the token alone
     assert code(early) == "AuthenticationFailed"
