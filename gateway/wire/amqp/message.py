@@ -63,7 +63,7 @@ _FLAT: Final = frozenset({str, int, float, bool, bytes, datetime, type(None)})
 _SHORT_HEADER: Final = 32  # bytes: a longer one isn't remembered
 
 _MAX_TTL: Final = 2**32 - 1  # milliseconds, the maximum in a header: 49.7 days
-_BEYOND_HEADER: Final = timedelta(milliseconds=_MAX_TTL + 1)
+BEYOND_HEADER: Final = timedelta(milliseconds=_MAX_TTL + 1)
 _FAR: Final = 253_402_214_400_000  # 9999-12-31: the expiry of a message without a creation time
 
 
@@ -119,8 +119,9 @@ def decode_message(data: bytes) -> Message:
     """
     The message in `data`. Without a body section, the body is empty.
 
-    If absolute-expiry-time and creation-time are further apart than a header can express, their
-    difference is the time to live, and `absolute_expiry` is None.
+    If absolute-expiry-time and creation-time are further apart than a header can express, and the
+    header says its maximum or the rest, their difference is the time to live, and `absolute_expiry`
+    is None.
 
     Raises:
         MessageError: the data isn't a message; the text names the section and the position.
@@ -191,7 +192,7 @@ def decode_by_sections(data: bytes) -> Message:
 def _properties_with_expiry(message: Message) -> tuple[Any, ...]:
     values = properties_of(message)
     ttl = message.time_to_live
-    if ttl is None or ttl < _BEYOND_HEADER or message.absolute_expiry is not None:
+    if ttl is None or ttl < BEYOND_HEADER or message.absolute_expiry is not None:
         return values
     if not isinstance(message.creation_time, datetime | Typed | None):
         return values  # refused later, as it is without a time to live
@@ -207,7 +208,10 @@ def _long_life(ttl: timedelta, expiry: Value, creation: Value) -> tuple[timedelt
     """Undo `_properties_with_expiry`: the time to live, absolute expiry and creation time."""
     expires = _milliseconds(expiry)
     apart = expires - _milliseconds(creation)
-    if apart <= _MAX_TTL or apart > timedelta.max // fields.MILLISECOND:
+    said = ttl // fields.MILLISECOND
+    # The full header, or the lower 32 bits of the legacy .NET client, but for the dates' rounding.
+    cut = said == _MAX_TTL or (apart - said + 1) % (_MAX_TTL + 1) <= 2
+    if apart <= _MAX_TTL or not cut or apart > timedelta.max // fields.MILLISECOND:
         return ttl, expiry, creation
     return timedelta(milliseconds=apart), None, None if expires == _FAR else creation
 

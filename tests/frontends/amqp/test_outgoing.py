@@ -10,17 +10,21 @@ import pytest
 import trio
 
 from gateway.domain.backlog import LEGACY_PROPERTIES, queue_name
-from gateway.domain.entity import EntityStatus, QueueProperties
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import LockLost
 from gateway.domain.message import Message, MessageState, ReceiveMode
 from gateway.frontends.amqp.receivers import LeasedReceiver, OpenedReceiver
 from gateway.ports import Receiver
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.servicebus.deliveries import decode_delivery, token_of
+from gateway.wire.amqp.events import ACCEPTED
+from gateway.wire.amqp.message import decode_message
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery, encode_delivery, token_of
+from gateway.wire.servicebus.broker_properties import delivery_properties
 from tests.frontends.amqp.sdk import HOST
-from tests.frontends.rest_client import ORDERS
+from tests.frontends.rest_client import ORDERS, wall_clock
 from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse
 
+MORTAL = EntityPath.parse("mortal")
 DEAD_LETTER = amqp.AmqpError(
     condition="com.microsoft:dead-letter",
     info={"DeadLetterReason": "why", "DeadLetterErrorDescription": "what"},
@@ -69,6 +73,42 @@ async def test_a_delivery_has_its_lock_token_as_tag(house, sdk, autojump_clock):
     assert delivery.message.message_id == "0"
     assert (delivery.delivery_count, delivery.sequence_number) == (1, 1)
     assert UUID(bytes_le=transfer.tag).version == 4
+
+
+async def test_a_namespace_says_alike_on_each_protocol_when_a_message_expires(
+    house, sdk, autojump_clock
+):
+    minute = timedelta(seconds=60)
+    await house.broker.create_queue(MORTAL, QueueProperties(default_time_to_live=minute))
+    old = wall_clock() - timedelta(hours=1)
+    due = wall_clock() + timedelta(seconds=300)
+    for name, life, scheduled in (
+        ("shorter", timedelta(seconds=20), None),
+        ("longer", timedelta(seconds=100), None),
+        ("without", None, None),
+        ("scheduled", timedelta(seconds=30), due),
+    ):
+        guess = None if life is None else old
+        message = Message(
+            message_id=name, time_to_live=life, absolute_expiry=guess, scheduled=scheduled
+        )
+        assert await sdk.send(await sdk.sender(MORTAL.name), message) == ACCEPTED
+    lives = {}
+    for delivery in await house.broker.peek(MORTAL, limit=9):
+        told = decode_message(encode_delivery(delivery, peeked=True))
+        life = told.absolute_expiry - delivery.enqueued
+        name = told.message_id
+        assert (told.time_to_live, delivery.expires) == (life, told.absolute_expiry), name
+        assert delivery_properties(delivery)["TimeToLive"] == life.total_seconds(), name
+        lives[name] = life.total_seconds()
+        if name == "scheduled":
+            assert delivery.enqueued == due
+
+    transfer = await sdk.delivery(await sdk.receiver(MORTAL.name, credit=1))
+
+    assert lives == {"shorter": 20, "longer": 60, "without": 60, "scheduled": 30}
+    shown = decode_message(transfer.payload)
+    assert shown.absolute_expiry == read(transfer).enqueued + timedelta(seconds=20)
 
 
 async def test_a_client_gets_as_much_as_it_has_credit_for_in_order(house, sdk, autojump_clock):

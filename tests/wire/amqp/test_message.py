@@ -370,6 +370,16 @@ def test_the_time_between_creation_and_expiry_counts_more_than_a_full_header() -
     assert encode_message(message) == header + properties + BODY
 
 
+def test_a_message_that_was_made_long_ago_lives_as_its_header_says() -> None:
+    message = Message(
+        time_to_live=timedelta(seconds=60),
+        creation_time=NOON - timedelta(days=100),
+        absolute_expiry=NOON,
+    )
+
+    assert decode_message(encode_message(message)) == message
+
+
 def test_a_long_time_to_live_that_is_taken_away_leaves_no_expiry() -> None:
     message = decode_message(
         encode_message(Message(time_to_live=timedelta(days=100), creation_time=NOON))

@@ -7,6 +7,8 @@ namespace's statements about it in sections that aren't the producer's.
     message-annotations     the message's own, and x-opt-sequence-number and so on
     the bare message        byte for byte as received, except for a dead letter's two properties
 
+A namespace that tells when a message expires speaks for its ttl and absolute-expiry-time, too.
+
 A lock token is a UUID, which is also the delivery tag.
 """
 
@@ -28,7 +30,7 @@ from gateway.domain.message import (
     derive_message,
     symbol,
 )
-from gateway.wire.amqp.message import bare_parts, decode_message
+from gateway.wire.amqp.message import BEYOND_HEADER, bare_parts, decode_message
 from gateway.wire.amqp.messages.fields import life_in_header
 from gateway.wire.amqp.messages.sections import HEADER, delivery_annotations_of, split_sections
 from gateway.wire.amqp.types import encode, encode_entries, encode_fields, to_milliseconds
@@ -136,7 +138,7 @@ def encode_delivery(delivery: Delivery, *, peeked: bool = False) -> bytes:
     Raises:
         MessageError: the lock token isn't a UUID, or AMQP can't express the message.
     """
-    message, count = delivery.message, delivery.delivery_count - (0 if peeked else 1)
+    message, count = _stamped(delivery), delivery.delivery_count - (0 if peeked else 1)
     # Only the sender's own flag is passed on: "false" is true of each message (part 3, 3.2.1).
     is_first = count == 0 and deliveries_before(message)[1]
     header = _header(message.durable, message.priority, message.time_to_live, count, is_first)
@@ -149,6 +151,25 @@ def encode_delivery(delivery: Delivery, *, peeked: bool = False) -> bytes:
     else:
         lock = _LOCK_TOKEN + bytes_of(delivery.lock_token)
     return b"".join((header, lock, annotations, *bare_parts(message)))
+
+
+def _stamped(delivery: Delivery) -> Message:
+    """
+    The message with the expiry that the namespace tells, and the time to live that led to it. The
+    producer's own expiry is only a guess: Service Bus ignores it on input, and its own is
+    authoritative on output (its AMQP 1.0 protocol guide, "properties"). creation-time is unused
+    there; without one, a life that is too long for the header is counted from the enqueueing.
+    """
+    message, expires, enqueued = delivery.message, delivery.expires, delivery.enqueued
+    if expires is None or enqueued is None:
+        return message
+    life, made = expires - enqueued, message.creation_time
+    return derive_message(
+        message,
+        time_to_live=life,
+        absolute_expiry=expires,
+        creation_time=enqueued if made is None and life >= BEYOND_HEADER else made,
+    )
 
 
 def with_passed(message: Message, annotations: dict[Value, Value]) -> Message:

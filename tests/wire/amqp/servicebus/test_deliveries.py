@@ -198,6 +198,49 @@ def test_the_time_to_live_is_cut_off_where_the_header_ends() -> None:
     assert header[2] == Typed(Kind.UINT, 2**32 - 1)
 
 
+# "absolute-expiry-time: Ignored on input (header TTL is observed), authoritative on output.
+# creation-time: Not used by Service Bus" (AMQP 1.0 in Azure Service Bus and Event Hubs protocol
+# guide, "properties"); "expires-at-utc takes on the value enqueued-time-utc + time-to-live"
+# (Message expiration).
+def test_the_namespaces_expiry_replaces_the_producers_guess() -> None:
+    guess = Message(
+        time_to_live=timedelta(seconds=100),
+        creation_time=NOON - timedelta(hours=2),
+        absolute_expiry=NOON - timedelta(hours=1),
+    )
+    delivery = Delivery(
+        message=decode_message(encode_message(guess)),
+        sequence_number=1,
+        enqueued=NOON,
+        expires=NOON + timedelta(seconds=60),
+    )
+
+    said = sections(encode_delivery(delivery))
+
+    assert said[HEADER][2] == Typed(Kind.UINT, 60_000)
+    assert said[0x73][8:10] == [NOON + timedelta(seconds=60), NOON - timedelta(hours=2)]
+
+
+# ServiceBusReceivedMessage.TimeToLive of .NET is the difference of both dates, if both are there.
+def test_a_long_life_is_counted_from_the_enqueueing() -> None:
+    delivery = Delivery(
+        message=Message(), sequence_number=1, enqueued=NOON, expires=NOON + timedelta(days=100)
+    )
+
+    said = sections(encode_delivery(delivery))
+
+    assert said[HEADER][2] == Typed(Kind.UINT, 2**32 - 1)
+    assert said[0x73][8:10] == [NOON + timedelta(days=100), NOON]
+
+
+def test_a_namespace_that_tells_no_expiry_leaves_the_producers() -> None:
+    message = Message(time_to_live=timedelta(seconds=9), absolute_expiry=NOON)
+
+    said = sections(encode_delivery(Delivery(message=message, sequence_number=1, enqueued=NOON)))
+
+    assert (said[HEADER][2], said[0x73][8]) == (Typed(Kind.UINT, 9000), NOON)
+
+
 def test_a_dead_letter_says_why_among_its_properties() -> None:
     stored = decode_message(encode_message(Message(properties={"n": 1}, subject="s", body=b"b")))
     why = {DEAD_LETTER_REASON: "r", DEAD_LETTER_DESCRIPTION: "d"}
