@@ -1,6 +1,5 @@
 """The core works without each extension: neither its folder nor its line in the list is there."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -10,7 +9,7 @@ import pytest
 from gateway.extensions.extension import Extension
 from gateway.extensions.listing import EXTENSIONS
 from tests.harness.known import known
-from tests.harness.without import copy_without, run_module, run_tests
+from tests.harness.without import copy_without, run_tests
 
 # The pair, an outage, the syphon, a restart, and each protocol.
 TESTS: Final = (
@@ -72,25 +71,15 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda each: each.name)
-def test_the_core_works_without_an_extension(extension: Extension, tmp_path: Path) -> None:
-    copy_without(extension, tmp_path)
-
-    code, output = run_tests(extension, tmp_path, TESTS)
-
-    assert code == 0, output
-
-
-@pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda each: each.name)
-def test_only_the_extension_knows_its_options_and_events(
+def test_the_core_works_without_an_extension_which_alone_knows_its_options_and_events(
     extension: Extension, tmp_path: Path
 ) -> None:
     copy_without(extension, tmp_path)
 
-    done = run_module(extension, tmp_path, "tests.harness.known")
+    ran = run_tests(extension, tmp_path, TESTS)
 
-    assert done.returncode == 0, done.stderr
-    left = {kind: set(names) for kind, names in json.loads(done.stdout).items()}
-    gone = {kind: set(names) - left[kind] for kind, names in known().items()}
+    assert ran.code == 0, ran.output
+    gone = {kind: set(names) - set(ran.known[kind]) for kind, names in known().items()}
     inner = {path for path in gone["options"] if path.rpartition(".")[0] in gone["options"]}
     assert {"options": gone["options"] - inner, "events": gone["events"]} == WORDS[extension.name]
 

@@ -1,12 +1,10 @@
 """
-The options and events that a package knows, as JSON: `python -m tests.harness.known`.
+The options and events that a package knows.
 
 An option of the configuration is named by its path, and one of `pairgate serve` by both words. Of a
 table that is unknown as a whole, only the table is missed.
 """
 
-import json
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args, get_origin
 
@@ -55,7 +53,3 @@ def inner_type(kind: Any) -> Any:
     if get_origin(kind) is tuple:
         return inner_type(get_args(kind)[0])
     return inner_type(get_args(kind)[1]) if get_origin(kind) is Mapping else kind
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(known()))

@@ -1,23 +1,29 @@
 """
 A copy of the package without one extension: neither its folder, nor its line in the list.
 
-As a plug-in of pytest this module refuses to run tests on any other package.
+As a plug-in of pytest this module refuses to run tests on any other package, and writes what that
+one knows.
 """
 
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from gateway.extensions.extension import Extension
+from tests.harness.known import known
 
 ROOT: Final = Path(__file__).parents[2]
 LISTING: Final = "gateway/extensions/listing.py"
 _NAME: Final = "PAIRGATE_WITHOUT"  # variable with the name of the package that must not be there
+_KNOWN: Final = "PAIRGATE_KNOWN"  # variable with the file of what the copy knows
 
 
 def copy_without(extension: Extension, folder: Path) -> None:
@@ -49,28 +55,37 @@ def _without_lines(extension: Extension, listing: str) -> str:
     return text.replace(alias[0], "")
 
 
-def run_tests(extension: Extension, folder: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """Run these tests on the copy in that folder; return pytest's exit code and its output."""
-    options = ["-p", __name__, "-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
-    done = run_module(extension, folder, "pytest", *options, "-o", "pythonpath=", *tests)
-    return done.returncode, done.stdout + done.stderr
+@attrs.frozen
+class Ran:
+    code: int  # pytest's
+    output: str
+    known: Mapping[str, Sequence[str]]  # as `known.known`
 
 
-def run_module(
-    extension: Extension, folder: Path, module: str, *arguments: str
-) -> "subprocess.CompletedProcess[str]":
-    """Run a module with the copy in that folder as the package."""
+def run_tests(extension: Extension, folder: Path, tests: Sequence[str]) -> Ran:
+    """Run these tests on the copy in that folder, with it as the package."""
+    known_file = folder / "known.json"
     environ = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
         "PYTHONSAFEPATH": "1",
         _NAME: extension.package,
+        _KNOWN: str(known_file),
     }
-    command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    options = ["-p", __name__, "-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "-o", "pythonpath=", *tests],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+    )
+    knows = json.loads(known_file.read_text()) if known_file.exists() else {}
+    return Ran(done.returncode, done.stdout + done.stderr, knows)
 
 
 def pytest_configure() -> None:
     """Fail if the package in this process is a whole one."""
     if find_spec(os.environ[_NAME]) is not None:
         raise AssertionError(f"{os.environ[_NAME]} is still there")
+    Path(os.environ[_KNOWN]).write_text(json.dumps(known()))
