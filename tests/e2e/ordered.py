@@ -25,6 +25,7 @@ from tests.harness.options import made
 
 ORDERS = EntityPath("orders")
 SECRET = "a secret of a cluster, for tests only"
+PAUSE = 0.01  # seconds between a producer's sends: a gateway that starts needs the processor
 REST_URL = re.compile(r"servicebus\+http://(\w+)@([0-9.:]+)")
 AMQP_URL = r"servicebus:Endpoint=sb://\2/;SharedAccessKeyName=\1;UseDevelopmentEmulator=true"
 
@@ -45,6 +46,7 @@ class History:
             if await self._send(gateway, f"{name}-{self.numbers[name]}"):
                 self.numbers[name] += 1
                 self.changes.notify()
+            await trio.sleep(PAUSE)
 
     async def acknowledged(self, name: str, number: int) -> None:
         with trio.fail_after(120.0):

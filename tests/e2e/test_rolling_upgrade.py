@@ -113,8 +113,9 @@ async def received(primary: GatewayProcess) -> Counter[str]:
 async def test_all_processes_are_replaced_one_by_one_and_nothing_is_lost(
     gateways: Gateways,
 ) -> None:
-    for name in ("gateway a", "gateway b", "syphon 1", "syphon 2"):
-        gateways.environments[name] = {"PYTHONPATH": str(EARLIER)}
+    if EARLIER != ROOT:
+        for name in ("gateway a", "gateway b", "syphon 1", "syphon 2"):
+            gateways.environments[name] = {"PYTHONPATH": str(EARLIER)}
     primary = await gateways.start(broker_config("orders"), name="primary")
     secondary = await gateways.start(broker_config(), name="secondary")
     async with client(secondary) as broker:
