@@ -182,17 +182,16 @@ async def test_tls_and_websocket_are_at_the_same_port(gateways: Gateways, secure
     assert broker.count("connection_crashed") == 0
 
 
-@pytest.mark.parametrize("kind", CLIENTS)
-async def test_a_connection_string_may_have_a_signature(gateways: Gateways, kind: str) -> None:
+async def test_a_connection_string_may_have_a_signature(gateways: Gateways) -> None:
     """Node's SDK then begins without SASL."""
     expires = int(datetime.now(UTC).timestamp()) + 3600
     signature = sign_sas("sb://localhost/", NAME, KEY, expires)
     parts = ("sending", "settling")
     broker = await prepare(gateways)
 
-    found = await run(kind, broker, *parts, credentials=f"SharedAccessSignature={signature};")
-
-    assert found == {part: EXPECTED[part] for part in parts}
+    for kind in CLIENTS:
+        found = await run(kind, broker, *parts, credentials=f"SharedAccessSignature={signature};")
+        assert found == {part: EXPECTED[part] for part in parts}, kind
     assert broker.count("connection_crashed") == 0
 
 
