@@ -21,7 +21,7 @@ settings.load_profile("any-machine")
 
 
 # Fixtures of servers that serve all tests of a process. Each further process starts its own.
-SERVERS = {"azurites", "elsewhere", "rabbits"}
+SERVERS = {"azurites", "elsewhere", "narrow_node", "own_node", "rabbits"}
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,7 +5,13 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 
 import attrs
 import pytest
@@ -29,7 +35,8 @@ from gateway.domain.message import Abandon, Complete, Delivery, Message
 from gateway.ports import Receiver
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, DeadLinks, Link, Pass, ResetAtOnce
-from tests.harness.rabbitmq import control, keep_queues, rabbitmq
+from tests.harness.folders import in_memory
+from tests.harness.rabbitmq import USER, LastingNode, control, keep_queues
 from tests.harness.servers import frozen
 
 pytestmark = pytest.mark.live
@@ -42,6 +49,52 @@ SHORTEST_PAUSE = 2.2
 GIVEN_UP = 2.25  # seconds; after that a pair diverts a send
 # For a node of a busy machine, too. A dial ends before a silence does: that is twice the heartbeat.
 IMPATIENT = {"heartbeat": 2.0, "connect_timeout": 3.0}
+
+
+def lasting_node(
+    factory: pytest.TempPathFactory, name: str, *settings: str
+) -> Iterator[LastingNode]:
+    with in_memory(factory.mktemp(name)) as folder:
+        node = LastingNode(folder=folder, name=name, settings=settings)
+        node.begin()
+        yield node
+        node.end()
+
+
+@pytest.fixture(scope="module")
+def own_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LastingNode]:
+    """A node that is killed, and that refuses: no other module's tests share it."""
+    yield from lasting_node(tmp_path_factory, "own")
+
+
+@pytest.fixture(scope="module")
+def narrow_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LastingNode]:
+    """A node with few channels for each connection."""
+    yield from lasting_node(tmp_path_factory, "narrow", "channel_max = 8")
+
+
+@asynccontextmanager
+async def with_queues(
+    node: LastingNode, *queues: EntityPath, **options: float
+) -> AsyncIterator[RabbitmqBroker]:
+    """A client of a node on which these queues are empty."""
+    async with client(node.port, **options) as broker:
+        for queue in queues:
+            with suppress(EntityNotFound):
+                await broker.delete_queue(queue)
+            await broker.create_queue(queue, QueueProperties())
+        yield broker
+
+
+@asynccontextmanager
+async def few_channels(node: LastingNode) -> AsyncIterator[None]:
+    """Within the scope the user may have eight."""
+    await control(node.process, "set_user_limits", USER, '{"max-channels": 8}')
+    try:
+        yield
+    finally:
+        with trio.move_on_after(PATIENCE, shield=True):
+            await control(node.process, "clear_user_limits", USER, "all")
 
 
 def message(number: object) -> Message:
@@ -99,18 +152,17 @@ class SendCounts:
                 self.enough.set()
 
 
-async def test_a_killed_node_has_all_that_it_confirmed_and_nothing_that_was_not_sent(tmp_path):
+async def test_a_killed_node_has_all_that_it_confirmed_and_nothing_that_was_not_sent(own_node):
     counts, numbers = SendCounts(), itertools.count()
-    async with rabbitmq(tmp_path) as (node, port), client(port) as broker:
-        await broker.create_queue(ORDERS, QueueProperties())
-        await keep_queues(node)
+    async with with_queues(own_node, ORDERS) as broker:
+        await keep_queues(own_node.process)
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
                 for _ in range(SENDERS):
                     nursery.start_soon(counts.keep_sending, broker, numbers)
                 await counts.enough.wait()
-                await node.kill()
-        await node.start()
+                await own_node.kill()
+        await own_node.start()
         await send_patiently(broker, ORDERS, message("last"))
         taken = await taken_from(broker, ORDERS, "last")
 
@@ -121,12 +173,11 @@ async def test_a_killed_node_has_all_that_it_confirmed_and_nothing_that_was_not_
     assert len(taken) == len(set(taken))
 
 
-async def test_a_frozen_node_is_found_dead_and_used_again_when_it_goes_on(tmp_path):
-    async with rabbitmq(tmp_path) as (node, port), client(port, **IMPATIENT) as broker:
-        await broker.create_queue(ORDERS, QueueProperties())
+async def test_a_frozen_node_is_found_dead_and_used_again_when_it_goes_on(own_node):
+    async with with_queues(own_node, ORDERS, **IMPATIENT) as broker:
         await broker.send(ORDERS, [message(1)])
         with trio.fail_after(PATIENCE):
-            async with frozen(node):
+            async with frozen(own_node.process):
                 with pytest.raises(OutcomeUnknown, match="not a byte"):
                     await broker.send(ORDERS, [message(2)])
                 with pytest.raises(Unavailable, match="no handshake within"):
@@ -485,11 +536,11 @@ class Counted(Pass):
         await trio.lowlevel.checkpoint()
 
 
-async def test_a_limit_of_connections_is_an_outage_and_no_storm(tmp_path):
-    async with rabbitmq(tmp_path) as (node, port), client(port) as early:
-        await early.create_queue(ORDERS, QueueProperties())
+async def test_a_limit_of_connections_is_an_outage_and_no_storm(own_node):
+    node = own_node.process
+    async with with_queues(own_node, ORDERS) as early:
         await control(node, "set_vhost_limits", "-p", "/", '{"max-connections": 1}')
-        async with behind_a_proxy_at(port) as (late, proxy):
+        async with behind_a_proxy_at(own_node.port) as (late, proxy):
             proxy.fault = counted = Counted()
             for _ in range(100):
                 with trio.fail_after(PATIENCE), pytest.raises(Unreachable, match="limit"):
@@ -534,13 +585,8 @@ async def test_a_send_dials_in_the_pause_after_failed_dials_and_a_try_does_not(r
 QUEUES = [EntityPath(f"q{number}") for number in range(18)]
 
 
-async def test_a_small_channel_max_serves_all_queues(tmp_path):
-    async with (
-        rabbitmq(tmp_path, settings=["channel_max = 8"]) as (_, port),
-        client(port) as broker,
-    ):
-        for queue in QUEUES:
-            await broker.create_queue(queue, QueueProperties())
+async def test_a_small_channel_max_serves_all_queues(narrow_node):
+    async with with_queues(narrow_node, *QUEUES) as broker:
         for queue in QUEUES:
             await broker.send(queue, [message("alone")])
         async with trio.open_nursery() as nursery:
@@ -551,11 +597,8 @@ async def test_a_small_channel_max_serves_all_queues(tmp_path):
             assert await taken_from(broker, queue, "with others") == ["alone", "with others"]
 
 
-async def test_a_users_limit_of_channels_leaves_no_outcome_in_doubt(tmp_path):
-    async with rabbitmq(tmp_path) as (node, port), client(port) as broker:
-        for queue in QUEUES:
-            await broker.create_queue(queue, QueueProperties())
-        await control(node, "set_user_limits", "guest", '{"max-channels": 8}')
+async def test_a_users_limit_of_channels_leaves_no_outcome_in_doubt(own_node):
+    async with with_queues(own_node, *QUEUES[:12]) as broker:
         failures = []
 
         async def send_all(queue):
@@ -565,10 +608,9 @@ async def test_a_users_limit_of_channels_leaves_no_outcome_in_doubt(tmp_path):
                 except Unavailable as error:  # not sent
                     failures.append(error)
 
-        async with trio.open_nursery() as nursery:
+        async with few_channels(own_node), trio.open_nursery() as nursery:
             for queue in QUEUES[:12]:
                 nursery.start_soon(send_all, queue)
-        await control(node, "clear_user_limits", "guest", "all")
         counts = [(await broker.inspect(queue)).active for queue in QUEUES[:12]]
 
     assert sum(counts) == 12 * 20 - len(failures)
@@ -615,13 +657,9 @@ class Holders:
             await self.news.park()
 
 
-async def test_receivers_use_another_connection_when_channel_max_is_used_up(tmp_path):
-    async with (
-        rabbitmq(tmp_path, settings=["channel_max = 8"]) as (_, port),
-        client(port) as broker,
-    ):
+async def test_receivers_use_another_connection_when_channel_max_is_used_up(narrow_node):
+    async with with_queues(narrow_node, *QUEUES) as broker:
         for queue in QUEUES:
-            await broker.create_queue(queue, QueueProperties())
             await broker.send(queue, [message(1)])
         holders = Holders(broker)
         with trio.fail_after(PATIENCE):
@@ -635,15 +673,14 @@ async def test_receivers_use_another_connection_when_channel_max_is_used_up(tmp_
     assert (holders.done, holders.lost, holders.refusals) == (set(QUEUES), 0, [])
 
 
-async def test_a_users_limit_that_receivers_meet_costs_no_lock_and_makes_no_storm(tmp_path):
+async def test_a_users_limit_that_receivers_meet_costs_no_lock_and_makes_no_storm(own_node):
     queues = QUEUES[:12]
-    async with rabbitmq(tmp_path) as (node, port):
-        async with client(port) as early:
-            for queue in queues:
-                await early.create_queue(queue, QueueProperties())
-                await early.send(queue, [message(1)])
-        await control(node, "set_user_limits", "guest", '{"max-channels": 8}')
-        async with behind_a_proxy_at(port) as (broker, proxy):
+    async with with_queues(own_node, *queues) as early:
+        for queue in queues:
+            await early.send(queue, [message(1)])
+    async with AsyncExitStack() as limited:
+        await limited.enter_async_context(few_channels(own_node))
+        async with behind_a_proxy_at(own_node.port) as (broker, proxy):
             proxy.fault = counted = Counted()
             holders = Holders(broker)
             with trio.fail_after(PATIENCE):
@@ -660,7 +697,7 @@ async def test_a_users_limit_that_receivers_meet_costs_no_lock_and_makes_no_stor
                     for queue in queues:  # who has no channel keeps no request from its answer
                         await broker.probe(queue)
                     in_use = len(holders.holding)
-                    await control(node, "clear_user_limits", "guest", "all")
+                    await limited.aclose()
                     holders.may_complete.set()
 
     assert holders.done == set(queues)
