@@ -6,6 +6,7 @@ the subject of a certificate. Before a connection has shown a credential, and wh
 the client is the connection's address.
 """
 
+import math
 from collections import Counter
 from typing import Final
 
@@ -67,7 +68,8 @@ class ClientLoad:
 
     def __attrs_post_init__(self) -> None:
         self.line = Line(self.clients.contention, self.name, self._forget_if_idle)
-        self.reading = Line(self.clients.contention, self.name, self._forget_if_idle)
+        # A turn to read ends before its connection waits for anything, however busy the machine is.
+        self.reading = Line(self.clients.contention, self.name, self._forget_if_idle, math.inf)
 
     def connect(self) -> None:
         """

@@ -152,11 +152,15 @@ class Contention:
 
 @attrs.define(eq=False)
 class Line:
-    """The requests of one client. `on_idle` is called when the last of them has ended."""
+    """
+    The requests of one client. `on_idle` is called when the last of them has ended. One that takes
+    longer than `longest` seconds doesn't count any more.
+    """
 
     _contention: Contention
     client: str  # the client's name
     on_idle: Callable[[], None] = lambda: None
+    _longest: float = LONGEST
     _counted: int = attrs.field(default=0, init=False)
     _bytes: int = attrs.field(default=0, init=False)
     _answer: float = attrs.field(default=0.0, init=False)  # bytes, the mean of the latest ones
@@ -237,7 +241,7 @@ class Line:
             self.on_idle()
 
     def _may(self, turn: RequestTurn, now: float) -> bool:
-        while self._in_progress and self._in_progress[0].began < now - LONGEST:
+        while self._in_progress and self._in_progress[0].began < now - self._longest:
             self._uncount(self._in_progress.popleft())
         if not self._counted or self._contention.is_alone(self, now):
             return True

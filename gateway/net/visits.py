@@ -266,12 +266,13 @@ async def acquire_turn_to_read(size: int) -> RequestTurn | None:
     """
     As `acquire_turn`, for `size` bytes that this task has read from its client and processes next.
     These turns have a line of their own, so that no client's data waits for a namespace before it
-    is read.
+    is read. While another client has work, there is one of them at a time: it takes the event loop,
+    and waits for nothing.
     """
     load = _load_in_turn()
     if load is None:
         return None  # noqa: ASYNC910 on the way of each read
-    return await load.reading.acquire(size)
+    return await load.reading.acquire(size, load.clients.options.share)
 
 
 def largest_step(most: int, most_bytes: int) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from gateway.frontends.amqp.pending import (
 from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
 from gateway.frontends.leases import Leases
 from gateway.net.clients import MOST_PEEKS, PEEK_PATIENCE, ClientOptions, Clients
-from gateway.net.turns import BRIEF
+from gateway.net.turns import BRIEF, LONGEST, RECENT
 from gateway.net.visits import Visits, acquire_turn, record_authorized
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp import events as amqp
@@ -37,6 +37,7 @@ from gateway.wire.amqp.management.requests import request_of
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.sas import sign_sas
+from gateway.wire.storage_queue import operations
 from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
 from tests.frontends.amqp.transactions import LIMIT, ROLLBACK, condition, controller_of
 from tests.frontends.rest_client import (
@@ -103,12 +104,13 @@ class Site:
         credentials: Credentials = ANONYMOUS,
         host: str = "192.0.2.1",
         policies: Sequence[AccessPolicy] = POLICIES,
+        authorizer_class: type[Authorizer] = Authorizer,
     ) -> Sdk:
         """A connection over AMQP, in a task of its own."""
         frontend = AmqpFrontend(
             broker=self.broker,
             leases=self.leases,
-            authorizer=Authorizer(policies, wall_clock=wall_clock, loopback=True),
+            authorizer=authorizer_class(policies, wall_clock=wall_clock, loopback=True),
             wall_clock=wall_clock,
         )
         ours, theirs = trio.testing.memory_stream_pair()
@@ -368,6 +370,40 @@ async def test_a_client_has_few_answers_with_peeked_messages_under_way_over_amqp
         assert site.refused == {(EMULATOR_POLICY.name, "peeks"): 1}
 
 
+@pytest.mark.parametrize("protocol", ["service-bus-http", "storage-queue", "amqp"])
+async def test_a_peek_that_waits_for_its_client_to_read_has_no_turn(
+    protocol: str, autojump_clock: MockClock
+) -> None:
+    async with open_site() as site, open_client() as storage, trio.open_nursery() as nursery:
+        await site.broker.send(ORDERS, [Message(body=b"x" * 900_000)])
+
+        async def peek() -> None:
+            """Peek, and never read the answer."""
+            if protocol == "amqp":
+                deaf = await peeker(site, credit=0)
+                await deaf.ask()
+                await deaf.ask()
+            elif protocol == "storage-queue":
+                with site._visit("192.0.2.1"):
+                    await storage.do(operations.PeekMessages(queue="orders", limit=1))
+                    await trio.sleep_forever()
+            else:
+                async with site.rest("Listen") as client:
+                    assert (await client.ask("GET", f"{SEND}?limit=1")).status == 200
+                    await trio.sleep_forever()
+
+        for _ in range(MOST_PEEKS + 2):
+            nursery.start_soon(peek)
+        await trio.sleep(LONGEST / 2)
+        names = {"amqp": EMULATOR_POLICY.name, "storage-queue": ACCOUNT}
+        load = site.clients.load(names.get(protocol, "Listen"))
+
+        assert load._peeks is not None
+        assert load._peeks.statistics().tasks_waiting == 2
+        assert load.line.is_idle
+        nursery.cancel_scope.cancel()
+
+
 @attrs.define(eq=False)
 class Peeker:
     """A client with links to the `$management` of orders, that peeks."""
@@ -573,6 +609,7 @@ async def test_frames_that_take_long_are_processed_in_small_pieces(
             for _ in sizes:
                 pieces.append(await stream.receive_some())
                 await trio.sleep(seconds)
+                stream.record_processed()
             await stream.aclose()
 
     assert [len(each) // SMALLEST_PIECE for each in pieces] == sizes
@@ -628,31 +665,67 @@ async def test_a_connection_that_ends_leaves_its_place_to_another_unfinished_mes
     assert load.bytes == 10
 
 
-async def test_large_parts_of_one_client_are_processed_one_after_the_other(
+async def test_one_connection_of_a_client_has_a_piece_processed_at_a_time(
     autojump_clock: MockClock,
 ) -> None:
-    part = bytes(60 * 1024)
-    async with open_site() as site, beside_another(site):
-        read: list[HeldBackStream] = []
+    part = bytes(8 * SMALLEST_PIECE)
+    async with open_site() as site, beside_another(site), trio.open_nursery() as nursery:
+        order: list[int] = []
+        working = 0
 
-        async def process() -> None:
+        async def process(number: int) -> None:
+            nonlocal working
             with site._visit("192.0.2.1"):
                 stream = await one_part(part)
-                assert await whole(stream, len(part)) == part
-                read.append(stream)
-                await trio.sleep_forever()
+                while len(order) < 24 and await stream.receive_some():
+                    working += 1
+                    assert working == 1
+                    order.append(number)
+                    await trio.sleep(SLOW * 2)  # however long it takes
+                    working -= 1
+                    stream.record_processed()
 
-        async with trio.open_nursery() as nursery:
-            for _ in range(3):
-                nursery.start_soon(process)
-            counts = []
-            for number in range(3):
-                await wait_all_tasks_blocked()
-                counts.append(len(read))
-                await read[number].aclose()
-            nursery.cancel_scope.cancel()
+        for number in range(3):
+            nursery.start_soon(process, number)
+        await trio.sleep(RECENT / 2)
+        nursery.cancel_scope.cancel()
 
-    assert counts == [1, 2, 3]
+    assert [sorted(order[at : at + 3]) for at in range(0, 24, 3)] == [[0, 1, 2]] * 8
+
+
+async def test_frames_of_another_connection_come_between_two_pieces_of_attaches(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        checked = 0
+
+        class Costly(Authorizer):
+            """Each check of an attach takes a millisecond of the event loop."""
+
+            def check(self, *given: Any) -> None:
+                nonlocal checked
+                checked += 1
+                autojump_clock.jump(SLOW)
+                super().check(*given)
+
+        light = await site.connect(host="192.0.2.2").open()
+        await light.put_token(policy=POLICIES[1])
+        link = await light.sender()
+        floods = [site.connect(authorizer_class=Costly) for _ in range(8)]
+        for sdk in floods:
+            await sdk.open()
+            await sdk.put_token()
+        checked = 0
+        for sdk in floods:
+            for _ in range(100):
+                sdk.engine.detach(sdk.attach(we_send=True, address="orders"))
+        between: list[int] = []
+        for _ in range(5):
+            before = checked
+            assert isinstance(await light.send(link, Message(body=b"x")), amqp.Accepted)
+            between.append(checked - before)
+
+    assert all(0 < each < 30 for each in between[1:]), between  # of 800; the first one is unknown
 
 
 async def test_a_receive_that_is_cancelled_while_it_waits_for_its_turn_loses_nothing(
@@ -666,7 +739,7 @@ async def test_a_receive_that_is_cancelled_while_it_waits_for_its_turn_loses_not
             await first.receive_some()
             with trio.move_on_after(0.01) as scope:
                 await second.receive_some()
-            await first.aclose()
+            first.record_processed()
             with trio.fail_after(0.01):
                 again = await whole(second, len(part))
             await second.aclose()

@@ -86,14 +86,18 @@ class AmqpFrontend:
         small = min(self.max_partial_unknown, limits.max_partial)
         async with trio.open_nursery() as nursery:
             tokens = ConnectionTokens(self.authorizer, self.options.max_tokens)
+            held_back = HeldBackStream(
+                stream, pending, unfinished=lambda: connection.engine.unfinished
+            )
             connection = AmqpConnection(
-                HeldBackStream(stream, pending, unfinished=lambda: connection.engine.unfinished),
+                held_back,
                 engine=attrs.evolve(limits, container_id=self.options.namespace, max_partial=small),
                 sasl=SaslServer(partial(self._accepts, tokens), self._mechanisms),
                 options=AmqpConnectionOptions(
                     write_timeout=self.options.write_timeout, half_closes=True
                 ),
                 judge=partial(_judge_token, tokens),
+                processed=held_back.record_processed,
             )
             context = Context(
                 broker=self.broker,

@@ -15,11 +15,12 @@ from gateway.net.visits import acquire_turn_to_read
 # Bytes read at once, from which on their processing needs a turn: they are a part of a large
 # message, or many frames. 50 attaches, of 100 bytes each, take 10 ms.
 MUCH: Final = 2 * 1024
-# Bytes that are processed at once: as many as take a few milliseconds, about.
-SMALLEST_PIECE: Final = 1024
+# Bytes that are processed at once: as many as take a millisecond at most, about. A request of
+# another client waits for several passes of the event loop, and in each pass for a piece.
+SMALLEST_PIECE: Final = 256  # two attaches
 LARGEST_PIECE: Final = 64 * 1024
-QUICK: Final = 0.001  # seconds
-SLOW: Final = 0.004
+QUICK: Final = 0.00025  # seconds
+SLOW: Final = 0.001
 
 
 def _unlimited() -> ClientLoad | None:
@@ -170,10 +171,10 @@ class Pending:
 class HeldBackStream(trio.abc.HalfCloseableStream):
     """
     A stream that isn't read from while too many transfers or bytes are pending. A large part of its
-    data is returned when it is the client's turn, which lasts until all of it was processed: so the
-    frames of a client with many connections are processed a few at a time, and another client's
-    between them. It comes in pieces, each of which takes a few milliseconds: a frame may cost a
-    hundred times as much as another one of its size, and somebody may be about to connect.
+    data comes in pieces, each of which takes about a millisecond: a frame may cost a hundred times
+    as much as another one of its size, and somebody may be about to connect. A piece is returned
+    when it is the client's turn, which lasts until `record_processed`: so a client's connections
+    have one piece processed at a time, and other clients' frames come in between.
     """
 
     _inner: trio.abc.Stream
@@ -182,23 +183,24 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
     _unfinished: Callable[[], int] = attrs.field(default=int, kw_only=True)
     # Read, and not returned yet: a call that is cancelled while it waits loses nothing.
     _data: bytes | bytearray = attrs.field(default=b"", init=False)
+    _is_much: bool = attrs.field(default=False, init=False)  # what was read last
     _turn: RequestTurn | None = attrs.field(default=None, init=False)
     _size: int = attrs.field(default=SMALLEST_PIECE, init=False)  # bytes of the next piece
     _returned: float = attrs.field(default=math.inf, init=False)  # when a whole piece was
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        self._adapt()
-        if self._data and self._turn is not None:
-            await trio.lowlevel.checkpoint()  # between two pieces others may run
-            await self._turn.give_way()
-            return self._next_piece()
         self._release_turn()
-        if not self._data:
+        if self._data:
+            await trio.lowlevel.checkpoint()  # between two pieces others may run
+        else:
             self._pending.record_unfinished(self._unfinished())
             await self._pending.wait_for_room()
             self._data = await self._inner.receive_some(max_bytes)
-        if len(self._data) >= MUCH:
-            self._turn = await acquire_turn_to_read(len(self._data))
+            self._is_much = len(self._data) >= MUCH
+        if self._is_much:
+            self._turn = await acquire_turn_to_read(min(self._size, len(self._data)))
+            if self._turn is not None:
+                await self._turn.give_way()
         return self._next_piece()
 
     def _next_piece(self) -> bytes | bytearray:
@@ -209,14 +211,18 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
         self._data, self._returned = data[size:], trio.current_time()
         return data[:size]
 
-    def _adapt(self) -> None:
-        """Choose the size of the next piece by the time that the last one took."""
+    def record_processed(self) -> None:
+        """
+        Note that what `receive_some` returned is processed: choose the size of the next piece by
+        the time that this took, and let another connection of the client have its turn.
+        """
         took = trio.current_time() - self._returned
         if took > SLOW:
             self._size = max(SMALLEST_PIECE, self._size // 2)
         elif 0 <= took < QUICK:
             self._size = min(LARGEST_PIECE, self._size * 2)
         self._returned = math.inf
+        self._release_turn()
 
     def _release_turn(self) -> None:
         turn, self._turn = self._turn, None

@@ -29,7 +29,7 @@ from gateway.domain.errors import (
 )
 from gateway.frontends.amqp.context import Context, Need, amqp_error, unreadable
 from gateway.frontends.amqp.transactions import Transaction
-from gateway.net.visits import PeekSlot, acquire_peek_slot
+from gateway.net.visits import PeekSlot, acquire_peek_slot, acquire_turn
 from gateway.wire.amqp.events import (
     ACCEPTED,
     AmqpError,
@@ -182,7 +182,7 @@ class RequestLink:
                 await self._serve_in_turn(event, since, joined)
                 return
             async with self._context.turns:
-                if await self._serve_in_turn(event, since, joined):
+                if await self._serve_in_turn(event, since, joined) is not None:
                     return
             await self._serve_much(event, since, joined)
         finally:
@@ -193,8 +193,9 @@ class RequestLink:
 
     async def _serve_much(self, event: TransferReceived, since: float, joined: _Joined) -> None:
         """
-        Answer a request that may have a large reply, when there is room for it: on the connection,
-        and among those of its client. The request holds no turn while it waits.
+        Answer a request that may have a large reply, when there is room for it, on the connection
+        and among those of its client, and when it is the client's turn. The request holds none of
+        the connection's turns while it waits.
         """
         connection = self._context.connection
         slot: PeekSlot | None = None
@@ -208,34 +209,47 @@ class RequestLink:
         try:
             while True:
                 await connection.wait_for_room()
-                async with self._context.turns:
-                    if connection.has_room:
-                        await self._serve_in_turn(event, since, joined, is_large=True)
-                        break
+                if await self._has_served_large(event, since, joined):
+                    break
             await connection.wait_for_room()
         finally:
             if slot is not None:
                 slot.release()
 
+    async def _has_served_large(
+        self, event: TransferReceived, since: float, joined: _Joined
+    ) -> bool:
+        """Answer the request in the client's turn; False: there is no room on the connection."""
+        turn, size = await acquire_turn(len(event.payload)), None
+        try:
+            async with self._context.turns:
+                if self._context.connection.has_room:
+                    size = await self._serve_in_turn(event, since, joined, is_large=True)
+        finally:
+            if turn is not None:
+                turn.release(size or 0)
+        return size is not None
+
     async def _serve_in_turn(
         self, event: TransferReceived, since: float, joined: _Joined, *, is_large: bool = False
-    ) -> bool:
+    ) -> int | None:
         """
-        Answer a request; return False if it may have a large reply, unless `is_large`. The request
-        is decoded here and not kept: a decoded value may take a hundred times its bytes.
+        Answer a request, and return the bytes of the reply; None, without an answer, if the reply
+        may be large, unless `is_large`. The request is decoded here and not kept: a decoded value
+        may take a hundred times its bytes.
         """
         engine = self._context.engine
         if self._ended:  # the reply couldn't be delivered
             self._fail(joined, Unavailable("the link of a request had ended"))
-            return True
+            return 0
         try:
             request = parse_request(event.payload)
         except MessageError as error:
             self._fail(joined, InvalidRequest(str(error)))
             engine.settle(event.delivery, Rejected(error=unreadable(error)))
-            return True
+            return 0
         if may_answer_much(request) and not is_large:
-            return False
+            return None
         taken: DeliveryState = ACCEPTED
         if isinstance(event.state, TransactionalState):
             request = attrs.evolve(request, txn_id=event.state.txn_id)
@@ -249,10 +263,13 @@ class RequestLink:
             finally:
                 self._looking.discard(scope)
         reply_link = self._reply_link(request.reply_to)
-        if reply_link is not None and not scope.cancelled_caught:
-            dialect = ReplyDialect.CBS if self._of_tokens else ReplyDialect.MANAGEMENT
-            reply_link.send(build_reply(reply, dialect))
-        return True
+        if reply_link is None or scope.cancelled_caught:
+            return 0
+        payload = build_reply(
+            reply, ReplyDialect.CBS if self._of_tokens else ReplyDialect.MANAGEMENT
+        )
+        reply_link.send(payload)
+        return len(payload)
 
     async def _reply_to(self, request: NodeRequest, since: float, joined: _Joined) -> Reply:
         if isinstance(joined, BrokerError):

@@ -124,6 +124,8 @@ class ServiceBusRestFrontend:
         try:
             claim = self.authorizer.claim(request.headers.get("Authorization"))
             usage = begin_request()
+            if servicebus_rest.is_peek_request(request):
+                await peek_until_written()  # before the turn, which waits for no client's reading
             if not is_long_poll(request):
                 turn = await acquire_turn(len(request.body))
             response = await self._response(request, claim, turn)
@@ -286,7 +288,6 @@ class ServiceBusRestFrontend:
     async def _peek(self, entity: EntityPath, first: int, limit: int) -> rest.Delivered:
         """Peek at most `limit` messages, and fewer if they have more than `_MOST_PEEKED` bytes."""
         peeks = required(self.broker, Peeks)
-        await peek_until_written()
         found, size = list[Delivery](), 0
         while len(found) < limit and size < _MOST_PEEKED:
             wanted = min(_PAGE, limit - len(found))

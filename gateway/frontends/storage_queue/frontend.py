@@ -28,7 +28,7 @@ from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
 from gateway.frontends.storage_queue.delegation import DelegatedSas
 from gateway.frontends.storage_queue.notes import LastNotes
 from gateway.frontends.storage_queue.operations import StorageOperations
-from gateway.net.visits import acquire_turn, begin_request
+from gateway.net.visits import acquire_turn, begin_request, peek_until_written
 from gateway.ports import WallClock
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue import operations as storage
@@ -155,7 +155,9 @@ class StorageQueueFrontend:
             response = build_response(operation, answer, style)
             return _with(response, *fields) if fields else response
 
-        return await _in_turn(partial(self._held, work, operation, seconds), len(request.body))
+        peeks = isinstance(operation, storage.PeekMessages)
+        turn = partial(_in_turn, work, len(request.body), peeks=peeks)
+        return await _counted(partial(self._held, turn, operation, seconds))
 
     def _error(self, error: BrokerError, request_id: str) -> Response:
         drop_tracebacks(error)
@@ -239,18 +241,30 @@ class StorageQueueFrontend:
         return Trace(request_id=request_id, time=_precise(self.wall_clock()))
 
 
-async def _in_turn(work: Callable[[], Awaitable[Response]], size: int) -> Response:
-    """The result of `work`, which runs when it is the turn of this client's request."""
-    usage, turn, response = begin_request(), None, None
+async def _counted(work: Callable[[], Awaitable[Response]]) -> Response:
+    """The result of `work`, which counts as a request of this client."""
+    usage = begin_request()
     try:
-        turn = await acquire_turn(size)
+        return await work()
+    finally:
+        if usage is not None:
+            usage.answered()
+
+
+async def _in_turn(work: Callable[[], Awaitable[Response]], size: int, *, peeks: bool) -> Response:
+    """
+    The result of `work`, which runs when it is the turn of this client's request. One that `peeks`
+    waits for the client's earlier answers first: a turn waits for no client's reading.
+    """
+    if peeks:
+        await peek_until_written()
+    turn, response = await acquire_turn(size), None
+    try:
         response = await work()
         return response
     finally:
         if turn is not None:
             turn.release(0 if response is None else len(response.body))
-        if usage is not None:
-            usage.answered()
 
 
 async def _tried(

@@ -18,7 +18,6 @@ from gateway.frontends.storage_queue.notes import (
     read_service_properties,
 )
 from gateway.frontends.storage_queue.settings import check_settings, terms_for
-from gateway.net.visits import peek_until_written
 from gateway.ports import Broker, WallClock
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.errors import StorageRefusal
@@ -128,7 +127,6 @@ class StorageOperations:
                     tuple(messages.get_answer(each, now, self.marks) for each in taken)
                 )
             case storage.PeekMessages(limit=limit):
-                await peek_until_written()
                 found = await self.visibility.peek(entity, limit)
                 now = self.wall_clock()
                 return storage.Messages(tuple(messages.peek_answer(each, now) for each in found))

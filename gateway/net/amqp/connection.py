@@ -55,6 +55,10 @@ def _never() -> float:
     return math.inf
 
 
+def _ignore() -> None:
+    """Nobody counts what is processed."""
+
+
 class AmqpConnection:
     """A connection. Its `engine` may be used until `ConnectionClosed`, and does nothing later."""
 
@@ -66,6 +70,7 @@ class AmqpConnection:
         "_judge",
         "_opened",
         "_options",
+        "_processed",
         "_scope",
         "_silent",
         "_speaks_once",
@@ -87,9 +92,15 @@ class AmqpConnection:
         sasl: SaslServer | SaslClient | None,
         options: AmqpConnectionOptions | None = None,
         judge: Judge | None = None,
+        processed: Callable[[], None] = _ignore,
     ) -> None:
-        """`judge` decides about credentials about which `sasl` can't; nothing is read meanwhile."""
+        """
+        `judge` decides about credentials about which `sasl` can't; nothing is read meanwhile.
+        `processed` is called each time that bytes which were read have been processed, before
+        anything else of the connection waits.
+        """
         self._judge = judge
+        self._processed = processed
         self._touched = Waiters()  # of tasks that wait for a change of the engine
         self._written = Waiters()  # of tasks that wait for room
         self.engine = Engine(engine, sasl=sasl, wake=self._touched.wake)
@@ -212,6 +223,7 @@ class AmqpConnection:
                 return
             self.engine.feed(data)
             self._dispatch()
+            self._processed()
             if self.engine.unsent > self._options.max_unsent and self._scope.deadline == math.inf:
                 self._give_up()
 

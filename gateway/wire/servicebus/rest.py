@@ -106,6 +106,11 @@ def is_send_request(request: Request) -> bool:
     return request.method == "POST" and _tail(_path(request)) == 1
 
 
+def is_peek_request(request: Request) -> bool:
+    """True if the request peeks messages."""
+    return request.method == "GET" and _tail(_path(request)) == 1
+
+
 def origin_of(request: Request, *, secure: bool) -> str:
     """Scheme and host as the client wrote them: it expects its own host in a Location."""
     host = request.headers.get("Host") or ""

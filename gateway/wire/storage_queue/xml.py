@@ -49,7 +49,6 @@ _PLAIN: Final = re.compile(
     rb"[ \t\n]*<QueueMessage>[ \t\n]*<MessageText>([^<>&\r]*)</MessageText>"
     rb"[ \t\n]*</QueueMessage>[ \t\n]*"
 )
-_MARKUP: Final = re.compile(r"[&<>\r]")
 # Elements of our own, named as in Service Bus; the SDKs ignore them.
 _REASON: Final = "DeadLetterReason"
 _DESCRIPTION: Final = "DeadLetterErrorDescription"
@@ -101,7 +100,8 @@ def root_of(body: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Element:
 def leaf(name: str, text: str) -> str:
     if not text:
         return f"<{name} />"
-    if _MARKUP.search(text):  # seldom, and `escape` takes ten times as long
+    # Seldom true, and four searches of one character each take a hundredth of a pattern's time.
+    if "&" in text or "<" in text or ">" in text or "\r" in text:
         # XML parsers would read a bare carriage return as a line feed (XML 1.0, 2.11).
         text = escape(text, {"\r": "&#13;"})
     return f"<{name}>{text}</{name}>"
