@@ -188,6 +188,7 @@ class RabbitmqBroker:
         limit = UserLimit(Failures(backoff=_BACKOFF, rng=self._rng))
         self._sender = RabbitmqSender(
             limit=limit,
+            trial=LimitedConnection(connections=self._reconnecting("trials"), limit=limit),
             connections=self._reconnecting("sends"),
             clock=self._clock,
             rng=self._rng,

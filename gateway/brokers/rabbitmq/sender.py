@@ -5,8 +5,9 @@ errors.
 Each queue has a lane, that is a channel of its own: an error of one queue closes that channel only,
 and one queue's confirms don't wait for another's. A broker may allow few channels: a connection has
 at most `channel_max`, and a user may have a limit over all connections, at which the broker ends
-the connection that asks. So a channel is opened while nothing is in flight on its connection, and
-where no further one is allowed an unused lane gives its channel to the queue.
+the connection that asks. So a channel is opened while nothing is in flight on its connection, or
+after a connection of its own was allowed one. Where no further one is allowed, an unused lane gives
+its channel to the queue.
 """
 
 import math
@@ -20,7 +21,7 @@ import trio
 from pamqp import commands
 
 from gateway.brokers.rabbitmq.lane import SendLane, SentBatch
-from gateway.brokers.rabbitmq.limited import UserLimit
+from gateway.brokers.rabbitmq.limited import LimitedConnection, UserLimit
 from gateway.changes import QueueTurn
 from gateway.domain.errors import (
     BrokerError,
@@ -39,6 +40,8 @@ MAX_LANES: Final = 256  # channels that are kept for recently used queues
 MAX_UNCONFIRMED: Final = 10_000  # messages per queue; a queue with more doesn't confirm at all
 _PROMPT: Final = 1.0  # seconds; a slower refusal comes from a queue without a majority
 _QUIET: Final = 0.1  # seconds, at most, that sends are held back before a channel is opened
+_TRIAL_WAIT: Final = 1.0  # seconds to ask for a channel on another connection
+_COUNTED: Final = 0.1  # seconds after which the broker doesn't count a closed channel any more
 _LANE_WAIT: Final = 1.0  # seconds for a lane that is in use to become free
 _LIMITED: Final = 60.0  # seconds after which a user's limit of channels is tried again
 
@@ -60,6 +63,8 @@ class RabbitmqSender:
     _clock: WallClock
     _rng: random.Random
     _limit: UserLimit
+    # Carries nothing: what it is refused costs no message.
+    _trial: LimitedConnection
     _has_other_hosts: bool = False
     _max_lanes: int = MAX_LANES
     _lanes: dict[str, SendLane] = attrs.field(
@@ -252,7 +257,9 @@ class RabbitmqSender:
         """Open a channel. Raises Unavailable at a user's limit, which ends the connection."""
         used, self._holding = len(self._lanes), True
         try:
-            await self._wait_until_quiet()
+            if not await self._is_quiet():
+                self._let_go()
+                await self._try_elsewhere()
             return await connection.open_channel()
         except BrokerError as error:
             if is_user_limit(str(error)):
@@ -261,19 +268,44 @@ class RabbitmqSender:
                 self._limit.believe()
             raise
         finally:
-            self._holding = False
-            self._held.unpark_all()
+            self._let_go()
 
-    async def _wait_until_quiet(self) -> None:
-        """Return when nothing is in flight; or soon, as a queue may not confirm at all."""
+    def _let_go(self) -> None:
+        """Hold no sends back any more."""
+        self._holding = False
+        self._held.unpark_all()
+
+    async def _try_elsewhere(self) -> None:
+        """
+        Ask for a channel on a connection that carries nothing, and close it again.
+
+        Raises:
+            Unavailable: the user has as many channels as it may.
+        """
+        with trio.move_on_after(_TRIAL_WAIT):
+            try:
+                for channel in await self._trial.open():
+                    channel.close()
+                self._trial.leave()
+                await trio.sleep(_COUNTED)
+            except BrokerError as error:
+                if is_user_limit(str(error)):
+                    raise
+
+    async def _is_quiet(self) -> bool:
+        """
+        Return True when nothing is in flight; False after a while, as a queue may not confirm at
+        all.
+        """
         under_way = {
             id(each.sending): each.sending
             for lane in self._lanes.values()
             for each in lane.in_flight.values()
         }
-        with trio.move_on_after(_QUIET):
+        with trio.move_on_after(_QUIET) as scope:
             for sending in under_way.values():
                 await sending.done.wait()
+        return not scope.cancelled_caught
 
     def _most_lanes(self, connection: RabbitmqConnection) -> int:
         most = min(self._max_lanes, connection.max_channels)

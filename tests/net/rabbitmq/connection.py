@@ -7,7 +7,7 @@ import trio
 from pamqp import base, commands
 from trio.testing import memory_stream_pair
 
-from gateway.brokers.rabbitmq.limited import UserLimit
+from gateway.brokers.rabbitmq.limited import LimitedConnection, UserLimit
 from gateway.brokers.rabbitmq.sender import RabbitmqSender
 from gateway.domain.backoff import Backoff
 from gateway.net.rabbitmq.channel import Channel
@@ -91,10 +91,17 @@ def reconnecting(connection: RabbitmqConnection) -> Reconnecting[RabbitmqConnect
     return Reconnecting(dial=dial, failures=failures, spawn=trio.lowlevel.spawn_system_task)
 
 
-def sender_on(connection: RabbitmqConnection) -> RabbitmqSender:
-    connections = reconnecting(connection)
+def sender_on(
+    connection: RabbitmqConnection, trial: RabbitmqConnection | None = None
+) -> RabbitmqSender:
+    """A sender that asks for channels on `trial` while `connection` isn't quiet."""
+    limit = user_limit()
     return RabbitmqSender(
-        connections=connections, clock=VirtualClock(), rng=random.Random(0), limit=user_limit()
+        connections=reconnecting(connection),
+        clock=VirtualClock(),
+        rng=random.Random(0),
+        limit=limit,
+        trial=LimitedConnection(connections=reconnecting(trial or connection), limit=limit),
     )
 
 

@@ -1,6 +1,7 @@
 """A lost connection to RabbitMQ reports which messages were not sent, and a silent peer is dead."""
 
 import random
+from collections.abc import Awaitable
 from itertools import pairwise
 
 import pytest
@@ -27,6 +28,8 @@ from gateway.net.reconnecting import Failures, Reconnecting
 from gateway.wire.rabbitmq.properties import prepare
 from tests.net.rabbitmq.connection import Peer, reconnecting, sender_on, user_limit
 
+USER_LIMIT = "NOT_ALLOWED - channels of user 'guest': the maximum allowed user limit of (8)"
+
 
 @pytest.fixture
 def autojump_clock() -> MockClock:
@@ -42,6 +45,14 @@ async def outcome_of(sender: RabbitmqSender, results: dict[str, BrokerError], na
         await sender.send("orders", [prepare(Message(message_id=name))])
     except BrokerError as error:
         results[name] = error
+
+
+async def error_of(send: Awaitable[None]) -> BrokerError | None:
+    try:
+        await send
+    except BrokerError as error:
+        return error
+    return None
 
 
 async def test_a_peer_that_says_nothing_for_two_heartbeats_is_dead(autojump_clock) -> None:
@@ -107,6 +118,33 @@ async def test_a_message_that_no_frame_holds_is_refused_and_the_confirms_stay_in
             ("refused", QuotaExceeded)
         ]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_users_limit_costs_no_message_that_is_confirmed_late(autojump_clock) -> None:
+    outcomes: dict[str, BrokerError | None] = {}
+
+    async def send(queue: str) -> None:
+        outcomes[queue] = await error_of(sender.send(queue, [prepare(Message())]))
+
+    async with trio.open_nursery() as nursery:
+        peer, elsewhere = Peer(), Peer()
+        sender = sender_on(await peer.open(nursery), await elsewhere.open(nursery))
+        nursery.start_soon(send, "late")
+        await peer.open_lane()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(send, "further")
+        with trio.fail_after(3):
+            await elsewhere.read_until(commands.Channel.Open)
+        await elsewhere.say(0, commands.Connection.Close(530, USER_LIMIT, 20, 10))
+        await trio.testing.wait_all_tasks_blocked()
+        await peer.say(1, commands.Basic.Ack(2))
+        await peer.read_until(commands.Basic.Publish)
+        await trio.testing.wait_all_tasks_blocked()
+        await peer.say(1, commands.Basic.Ack(3))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    assert outcomes == {"late": None, "further": None}
 
 
 async def test_a_blocked_connection_takes_nothing_until_it_is_unblocked(autojump_clock) -> None:
