@@ -218,7 +218,7 @@ class AmqpReceiver:
         return NewLink(
             name=name,
             we_send=False,
-            source=Terminus(address=address),
+            source=Terminus(address=address, capabilities=peer.dialect.node),
             target=Terminus(address=name),
             receiver_settles=ReceiverSettles.SECOND if second else ReceiverSettles.FIRST,
         )

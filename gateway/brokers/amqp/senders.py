@@ -109,7 +109,7 @@ async def _attach(
             name=name,
             we_send=True,
             source=Terminus(address=name),
-            target=Terminus(address=address),
+            target=Terminus(address=address, capabilities=peer.dialect.node),
         )
         link = await SendingLink(peer.client, new, session, window=options.window).once_attached()
     except BaseException:

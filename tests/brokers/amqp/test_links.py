@@ -3,7 +3,7 @@ A peer, following a script on sockets, ends links and connections; callers get t
 """
 
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import trio
@@ -41,7 +41,7 @@ from gateway.wire.amqp.events import (
     Rejected,
     TransferReceived,
 )
-from gateway.wire.amqp.message import encode_message
+from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.options import EngineOptions
 from tests.brokers.amqp.scripted import client, scripted, take
 
@@ -248,6 +248,40 @@ async def test_of_several_messages_one_that_is_refused_makes_the_outcome_unknown
     none = await failure_of(broker.send(ORDERS, ONE * 3))
 
     assert (type(some), type(none)) == (OutcomeUnknown, QuotaExceeded)
+
+
+# ActiveMQ Artemis, "AMQP: Links and routing": the capability queue of a terminus asks for anycast.
+# Without it Artemis 2.40 made an address without a queue, and accepted what it then dropped.
+async def test_a_plain_broker_is_asked_for_a_queue(server, broker):
+    await broker.send(ORDERS, ONE)
+    async with broker.open_receiver(ORDERS):
+        attached = [event for event in server.told if isinstance(event, LinkAttached)]
+
+    sent, received = attached
+    assert sent.target.capabilities == received.source.capabilities == ("queue",)
+
+
+async def test_rabbitmq_is_asked_for_no_capability(server, broker):
+    server.properties = {"product": "RabbitMQ", "version": "4.0.1"}
+
+    await broker.send(ORDERS, ONE)
+
+    [attached] = [event for event in server.told if isinstance(event, LinkAttached)]
+    assert attached.target.capabilities == ()
+
+
+# "absolute-expiry-time: Ignored on input (header TTL is observed)" (AMQP 1.0 in Azure Service Bus
+# and Event Hubs protocol guide). Artemis 2.40 accepts and drops a message whose date is past.
+async def test_a_producers_clock_ends_no_message_at_a_plain_broker(server, broker):
+    minute, past = timedelta(seconds=60), datetime(2026, 1, 1, tzinfo=UTC)
+    guess = Message(time_to_live=minute, absolute_expiry=past)
+
+    await broker.send(ORDERS, [guess, Message(absolute_expiry=past)])
+
+    told = [event for event in server.told if isinstance(event, TransferReceived)]
+    first, second = (decode_message(event.payload) for event in told)
+    assert (first.time_to_live, first.absolute_expiry) == (minute, None)
+    assert second.absolute_expiry == past  # without a time to live it is the producer's wish
 
 
 # --- management
