@@ -49,7 +49,6 @@ from gateway.wire.amqp.events import (
     LinkFlow,
     LinkId,
     OtherState,
-    Outcome,
     Rejected,
     SenderSettles,
     SessionId,
@@ -225,7 +224,7 @@ class OutgoingLink:
         if state.outcome is None and not event.settled:
             return  # not an outcome yet
         transactions, engine = self._context.transactions, self._context.engine
-        confirmation = confirmation_of(state.outcome)
+        confirmation = attrs.evolve(state, outcome=confirmation_of(state.outcome))
         try:
             delivery = self.unsettled.get(event.delivery)
             if delivery is None or delivery.lock_token is None or self.receiver is None:
@@ -245,11 +244,15 @@ class OutgoingLink:
             transactions.fail_if_open(state.txn_id, error)
             engine.update(event.delivery, Rejected(error=amqp_error(error)))
             return
-        engine.update(event.delivery, attrs.evolve(state, outcome=confirmation))
+        engine.update(event.delivery, confirmation)
 
     def _settled_in_transaction(
-        self, id_: DeliveryId, delivery: Delivery, confirmation: Outcome | None
+        self, id_: DeliveryId, delivery: Delivery, confirmation: TransactionalState
     ) -> None:
+        """
+        Settle the delivery with the state that its client has asked for. Java's SDK compares the
+        two, and takes another one for a refusal, whose error it reads.
+        """
         self.unsettled.pop(id_)
         # The delivery's lease may have outlived this link.
         if isinstance(self.receiver, LeasedReceiver):

@@ -202,7 +202,7 @@ async def test_a_delivery_is_settled_when_its_transaction_is_committed(
     assert provisional == TransactionalState(txn_id=txn, outcome=ACCEPTED)
     assert before == ["order"]
     assert outcome == ACCEPTED
-    assert await sdk.outcome(taken.delivery) == ACCEPTED
+    assert await sdk.outcome(taken.delivery) == provisional
     assert (await bodies(house), await bodies(house, INVOICES)) == ([], ["invoice"])
 
 
@@ -222,10 +222,13 @@ async def test_each_outcome_can_be_part_of_a_transaction(
     taken = await taken_by(house, sdk)
     txn = await controller.declare()
 
-    await controller.settle(taken, txn, outcome)
+    provisional = await controller.settle(taken, txn, outcome)
     discharged = await controller.discharge(txn)
 
     assert discharged == ACCEPTED
+    # ReceiverUnsettledDeliveries.onDispositionAck of azure-core-amqp 2.12: a state of another type
+    # than the one that it has sent is a failure, and a rejection without an error ends it.
+    assert await sdk.outcome(taken.delivery) == provisional
     assert await bodies(house) == left
     assert await bodies(house, ORDERS.dead_letter) == dead
 
