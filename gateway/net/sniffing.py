@@ -3,12 +3,13 @@ A single port serves several protocols, which are recognized by the first bytes 
 
   0x16                          TLS; the first bytes inside are looked at in turn
   AMQP                          AMQP 1.0
-  GET /$servicebus/websocket    AMQP over WebSocket
+  GET /$servicebus/websocket    AMQP over WebSocket; also with a URL, as Java's SDK writes it
   anything else                 HTTP
 """
 
 import enum
 import math
+import re
 import ssl
 from typing import Final
 
@@ -24,6 +25,9 @@ _RECEIVE_SIZE: Final = 64 * 1024  # as many as Trio's streams receive at once by
 # A server that doesn't speak the client's protocol answers with a protocol header that it supports
 # (AMQP 1.0, 2.2). This is the header of TLS (5.2.1).
 _AMQP_OVER_TLS: Final = b"AMQP\x02\x01\x00\x00"
+# A request with a URL as its target (RFC 9112, 3.2.2), up to the path.
+_URLS: Final = (b"GET https://", b"GET http://")
+_UP_TO_PATH: Final = re.compile(rb"GET https?://[^/ \r\n]{,500}")  # a host has 253 bytes
 _USE_TLS: Final = b"This port takes TLS only: use https, or amqps.\n"
 _PLAIN_REFUSED: Final = (
     b"HTTP/1.1 400 Bad Request\r\nServer: %b\r\nContent-Type: text/plain\r\n"
@@ -42,6 +46,12 @@ class Opening(enum.Enum):
     @classmethod
     def of(cls, data: bytes) -> "Opening | None":
         """The protocol of these bytes; None: more bytes are needed."""
+        if any(url.startswith(data) for url in _URLS):
+            return None
+        if found := _UP_TO_PATH.match(data):
+            if found.end() == len(data):
+                return None
+            data = b"GET " + data[found.end() :]
         if any(kind.value.startswith(data) and data != kind.value for kind in cls):
             return None
         return next(kind for kind in cls if data.startswith(kind.value))

@@ -70,6 +70,12 @@ async def secured(nursery, server, certificates):
         (AMQP, Opening.AMQP),
         (b"AMQP", Opening.AMQP),
         (UPGRADE, Opening.WEBSOCKET),
+        (UPGRADE.replace(b"/", b"https://h.example:5671/", 1), Opening.WEBSOCKET),
+        (UPGRADE.replace(b"/", b"http://h/", 1), Opening.WEBSOCKET),
+        (b"GET https://h/orders HTTP/1.1", Opening.HTTP),
+        (b"GET https:// HTTP/1.1", Opening.HTTP),
+        (b"GET https://" + b"h" * 512, Opening.HTTP),
+        (b"GET ftp://h/", Opening.HTTP),
         (b"GET /$servicebus/websockex HTTP/1.1", Opening.HTTP),
         (b"POST /orders/messages HTTP/1.1", Opening.HTTP),
         (b"AMQX", Opening.HTTP),
@@ -81,7 +87,10 @@ def test_the_first_bytes_tell_the_protocol(data, kind):
 
 
 @given(
-    st.binary(max_size=40) | st.sampled_from([AMQP, UPGRADE, b"GET / HTTP/1.1\r\n\r\n", b"\x16"])
+    st.binary(max_size=40)
+    | st.sampled_from([AMQP, UPGRADE, b"GET / HTTP/1.1\r\n\r\n", b"\x16"])
+    | st.binary(max_size=40).map(lambda rest: b"GET https://" + rest)
+    | st.just(UPGRADE.replace(b"/", b"https://h/", 1))
 )
 def test_no_more_bytes_change_what_was_told(data):
     told = [Opening.of(data[:end]) for end in range(len(data) + 1)]

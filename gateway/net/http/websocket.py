@@ -4,6 +4,7 @@ The server side of AMQP over WebSocket, as a stream of bytes (RFC 6455, and the 
 Clients request the path `/$servicebus/websocket`, with or without a slash at its end, and one of
 two subprotocols: `amqp`, its name in the binding (OASIS, AMQP WebSocket Binding 1.0, section 2.1),
 or `AMQPWSB10`, its name in drafts. .NET's SDK and uamqp have the slash, .NET and Qpid JMS `amqp`.
+Java's SDK (qpid-proton-j-extensions, `WebSocketUpgrade`) writes a URL instead of the path.
 The boundaries of the binary messages have no meaning.
 """
 
@@ -38,6 +39,7 @@ _AT_ONCE = 128  # frames, about a millisecond's work: one read may have 10,000 e
 _MAX_HEAD = 16 * 1024
 _HEAD_END = b"\r\n\r\n"
 _IS_HTTP_11 = re.compile(rb"[^\r\n]* HTTP/1\.1\r\n")
+_SCHEME_AND_HOST = re.compile(r"\Ahttps?://[^/?#@]+", re.IGNORECASE)  # as `guard.ABSOLUTE`
 # Bytes of a body would be read as frames.
 _HAS_BODY = re.compile(
     rb"\r\n(?:transfer-encoding:|content-length:(?![ \t]*0+[ \t]*\r\n))", re.IGNORECASE
@@ -100,7 +102,8 @@ def _decide(events: list[Event], refusal: Refusal) -> Event:
     request = events[0] if events else None
     if not isinstance(request, Request):  # the head is too long
         return RejectConnection()
-    if request.target.partition("?")[0].lower() not in (PATH, f"{PATH}/"):
+    target = _SCHEME_AND_HOST.sub("", request.target, count=1)
+    if target.partition("?")[0].lower() not in (PATH, f"{PATH}/"):
         return RejectConnection(status_code=404)
     if refusal(_headers_of(request)) is not None:
         return RejectConnection(status_code=403)

@@ -51,7 +51,16 @@ class Client:
 
 # Azure.Messaging.ServiceBus, AmqpConnectionScope.cs: WebSocketsPathSuffix has the slash.
 @pytest.mark.parametrize(
-    "target", [PATH, f"{PATH}/", "/$ServiceBus/WebSocket", f"{PATH}?a=b", f"{PATH}/?a=b"]
+    "target",
+    [
+        PATH,
+        f"{PATH}/",
+        "/$ServiceBus/WebSocket",
+        f"{PATH}?a=b",
+        f"{PATH}/?a=b",
+        # qpid-proton-j-extensions 1.2.6, WebSocketUpgrade.createUpgradeRequest.
+        f"https://localhost:5671{PATH}",
+    ],
 )
 # Microsoft.Azure.Amqp, WebSocketTransportSettings.cs: WebSocketSubProtocol is "amqp".
 @pytest.mark.parametrize("subprotocol", ["amqp", "AMQPWSB10"])
@@ -72,6 +81,8 @@ async def test_the_first_subprotocol_that_is_known_is_chosen():
     ("target", "subprotocols", "status"),
     [
         ("/other", ["amqp"], 404),
+        ("https://h/other", ["amqp"], 404),
+        (f"https://h@i{PATH}", ["amqp"], 404),
         (f"{PATH}//", ["amqp"], 404),
         (f"{PATH}/orders", ["amqp"], 404),
         (PATH, [], 400),
