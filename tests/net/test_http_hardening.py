@@ -117,7 +117,6 @@ REFUSED = {
     "no host": (400, b"GET / HTTP/1.1\r\n\r\n"),
     "two hosts": (400, b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"),
     "two equal hosts": (400, b"GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n"),
-    "upgrade": (400, b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"),
     "gzip": (415, H + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello"),
     "unknown expectation": (417, H + b"Expect: 200-ok\r\nContent-Length: 5\r\n\r\nhello"),
     "field without a name": (400, H + b": a\r\n\r\n"),
@@ -147,6 +146,9 @@ ACCEPTED = {
     "body at the limit": H + b"Content-Length: 4194304\r\n\r\n" + b"x" * 4194304,
     "no host in HTTP/1.0": b"GET / HTTP/1.0\r\n\r\n",
     "empty host": b"GET / HTTP/1.1\r\nHost:\r\n\r\n",
+    # java.net.http.HttpClient, jdk.internal.net.http.Http2ClientImpl and Http1Request.
+    "an offer of HTTP/2": b"GET / HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nHost: a\r\n"
+    b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\nUpgrade: h2c\r\n\r\n",
     "URL": b"GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n",
     "the server as a whole": b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
 }
@@ -233,6 +235,17 @@ async def test_three_requests_at_once_are_answered_in_order(exchange, autojump_c
     answer = await read_all(client)
 
     assert re.findall(rb"X-Path: (\S+)", answer) == [b"/0", b"/1", b"/2"]
+
+
+async def test_an_offer_of_http_2_is_ignored_and_the_connection_goes_on(exchange, autojump_clock):
+    client = exchange.connect(pair=memory_stream_pair)
+
+    await client.send_all(ACCEPTED["an offer of HTTP/2"] + b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n")
+    await client.send_eof()
+    answer = await read_all(client)
+
+    assert re.findall(rb"X-Path: (\S+)", answer) == [b"/", b"/next"]
+    assert b"101" not in answer
 
 
 async def test_the_good_requests_before_a_bad_one_are_answered(exchange, autojump_clock):

@@ -200,7 +200,8 @@ class HttpCodec:
             self._decode(self._parser, encoded, complete=self._framing.complete)
         if not self._framing.complete:
             return None
-        self._may_go_on = self._parser is None or self._parser.their_state is h11.DONE
+        # After an upgrade, too, which is ignored (RFC 9110, 7.8): Java's HttpClient offers HTTP/2.
+        self._may_go_on = self._parser is None or self._parser.their_state is not h11.MUST_CLOSE
         body = b"".join(self._parts)
         self._parts.clear()
         self._framing = None

@@ -29,7 +29,7 @@ _DOT_SEGMENT = re.compile(
     re.IGNORECASE,
 )
 _DECIDING_FIELD = re.compile(
-    rb"\r\n(host|content-length|transfer-encoding|content-encoding|expect|upgrade):"
+    rb"\r\n(host|content-length|transfer-encoding|content-encoding|expect):"
     rb"([^\r]*)",
     re.IGNORECASE,
 )
@@ -129,8 +129,6 @@ def _deciding_fields(head: bytes) -> dict[bytes, bytes]:
 
 
 def _framing(fields: dict[bytes, bytes], version: bytes, max_body: int) -> "Framing":
-    if b"upgrade" in fields:
-        raise RequestRefused(400, "This port does not change protocols.")
     if version == b"1" and b"host" not in fields:
         raise RequestRefused(400, "The Host field is missing.")
     if fields.get(b"expect", b"100-continue") != b"100-continue":
