@@ -204,7 +204,8 @@ def _address(attached: LinkAttached) -> str | None:
     The address of our end of the link.
 
     Raises:
-        NotSupported: the link asks for a dynamic node, or receives from a coordinator.
+        NotSupported: the link asks for a dynamic node or for copies, or receives from a
+            coordinator.
     """
     terminus = attached.source if attached.we_send else attached.target
     if terminus is None:
@@ -213,6 +214,8 @@ def _address(attached: LinkAttached) -> str | None:
         raise NotSupported("a coordinator can't be received from")
     if terminus.dynamic:
         raise NotSupported("dynamic nodes aren't supported: attach to an entity by name")
+    if terminus.copies:  # Qpid JMS's browser, which would lock each message that it looks at
+        raise NotSupported("browsing by a link isn't supported: peek with a request")
     return terminus.address
 
 

@@ -47,6 +47,7 @@ class Terminus:
     coordinator: bool = False  # the target of transactions; it has no address
     dynamic: bool = False  # the peer is asked to create a node and to name it
     durable: Durability = Durability.NONE
+    copies: bool = False  # of sources: the peer browses, each message stays for other receivers
     filters: Mapping[str, Any] = NOTHING  # for sources only
     capabilities: tuple[str, ...] = ()
 

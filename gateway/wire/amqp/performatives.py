@@ -218,6 +218,9 @@ def symbols_or_null(mapping: Mapping[str, Value]) -> Value:
     return {symbol(key) if key.isascii() else key: value for key, value in mapping.items()} or None
 
 
+_COPY: Final = "copy"  # a distribution mode (part 3, 3.5.7)
+
+
 def write_terminus(terminus: Terminus | None, code: int) -> Value:
     """The field for a source or target, as `code` says; null for None."""
     if terminus is None:
@@ -228,7 +231,8 @@ def write_terminus(terminus: Terminus | None, code: int) -> Value:
     durable = uint(int(terminus.durable))
     fields = [terminus.address, durable, None, None, terminus.dynamic, None]
     if code == SOURCE:
-        fields += [None, symbols_or_null(terminus.filters), None, None]
+        mode = symbol(_COPY) if terminus.copies else None
+        fields += [mode, symbols_or_null(terminus.filters), None, None]
     return described(code, [*fields, capabilities])
 
 
@@ -261,6 +265,7 @@ def read_terminus(value: Value) -> Terminus | None:
         address=field(fields, 0, str),
         durable=_durability(field(fields, 1, int, 0)),
         dynamic=field(fields, 4, bool, False),
+        copies=code == SOURCE and named(fields, 6) == (_COPY,),
         filters=by_name(field(fields, 7, dict, {})) if code == SOURCE else {},
         capabilities=named(fields, 10 if code == SOURCE else 6),
     )

@@ -73,6 +73,17 @@ async def test_an_address_that_names_nothing_is_refused(sdk, terminus, condition
     assert error.condition == condition
 
 
+async def test_a_receiver_that_browses_is_refused(sdk, autojump_clock):
+    """
+    As of a QueueBrowser: Qpid JMS, AmqpConsumerBuilder.createSource. It would lock what it browses.
+    """
+    browser = amqp.Terminus(address="orders", copies=True)
+
+    error = await sdk.refusal(we_send=False, address="orders", source=browser)
+
+    assert error.condition == "amqp:not-implemented"
+
+
 @pytest.mark.parametrize("has_shown_a_key", [False, True])
 async def test_a_client_that_has_shown_no_key_takes_little_memory(
     has_shown_a_key, house, autojump_clock
