@@ -12,6 +12,7 @@ from gateway.app.runtime import Runtime, Silence
 from gateway.config.errors import ConfigError
 from gateway.config.file import Loaded
 from gateway.config.options import Config
+from gateway.domain.errors import starting_thread
 from gateway.domain.events.gateway import Doubtful, LogLinesDropped, Reloaded, Stopped
 from gateway.domain.option_fields import is_flat
 from gateway.extensions.listing import parts
@@ -105,11 +106,12 @@ class Reloader:
     async def _reload(self, apply: Callable[[Loaded], None]) -> Reloading:
         try:
             # In a thread, since a command that prints a secret may take its time.
-            fresh = await trio.to_thread.run_sync(self.load, abandon_on_cancel=True)
+            with starting_thread():
+                fresh = await trio.to_thread.run_sync(self.load, abandon_on_cancel=True)
         except ConfigError as error:
             self.log.report(Doubtful(text=f"not reloaded: {error}"))
             return Reloading(problems=tuple(error.problems))
-        except RuntimeError as error:  # no thread can be started
+        except OSError as error:
             self.log.report(Doubtful(text=f"not reloaded: {error}"))
             return Reloading(problems=(str(error),))
         self.log.level = fresh.config.logging.level

@@ -20,7 +20,7 @@ from gateway.config.options import Namespace
 from gateway.domain import backlog
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.entity import EntityInfo, EntityPath
-from gateway.domain.errors import BrokerError, EntityExists, QuotaExceeded
+from gateway.domain.errors import BrokerError, EntityExists, QuotaExceeded, starting_thread
 from gateway.domain.events.gateway import Diverted, Doubtful, Event, Syphoned
 from gateway.domain.health.distribution import Rate
 from gateway.domain.message import AcceptedBy
@@ -113,8 +113,11 @@ class SpoolGauge:
 
     async def _room_on_disk(self) -> int | None:
         try:
-            return await trio.to_thread.run_sync(room_on_disk, self.folder, abandon_on_cancel=True)
-        except (OSError, RuntimeError):  # the latter: no thread can be started
+            with starting_thread():
+                return await trio.to_thread.run_sync(
+                    room_on_disk, self.folder, abandon_on_cancel=True
+                )
+        except OSError:
             return None
 
 

@@ -46,7 +46,12 @@ what follows.
 """
 
 import enum
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar, Final
+
+_NO_THREAD: Final = "can't start new thread"  # the text of CPython, by which alone it is known
 
 
 class Outcome(enum.Enum):
@@ -296,6 +301,22 @@ def drop_tracebacks(error: BaseException) -> None:
     while each is not None and each.__traceback__ is not None:
         each.__traceback__ = None
         each = each.__cause__ or each.__context__
+
+
+@contextmanager
+def starting_thread(what: str = "") -> Iterator[None]:
+    """
+    A context for work that may need a new thread. If none can be started, an OSError with EAGAIN is
+    raised, as for any other lack of resources: Python has no class of its own for that.
+
+    `what` begins the text.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error) is not RuntimeError or str(error) != _NO_THREAD:
+            raise
+        raise OSError(errno.EAGAIN, f"{what}{error}") from error
 
 
 def needs_extra(extra: str) -> str:

@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from gateway.domain.bounded import Bounded
+from gateway.domain.errors import starting_thread
 from gateway.domain.message import Settlement
 from gateway.listening.errors import EndpointDown
 from gateway.listening.items import Item
@@ -38,9 +39,20 @@ def handler_of(work: Work[T], *, threads: int) -> Handler[T]:
     function = cast("Callable[[Item[T]], Settlement | None]", work)
 
     async def handle(item: Item[T]) -> Settlement | None:
-        return await trio.to_thread.run_sync(
-            partial(function, item), abandon_on_cancel=True, limiter=limiter
-        )
+        started = False
+
+        def run() -> Settlement | None:
+            nonlocal started
+            started = True
+            return function(item)
+
+        try:
+            with starting_thread():
+                return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
+        except OSError as error:
+            if started:
+                raise
+            raise EndpointDown(f"the handler doesn't start: {error.strerror}") from error
 
     return handle
 

@@ -3,17 +3,14 @@ Opens connections to servers within a time limit, and classifies failures. After
 was sent.
 """
 
-import errno
 import os
 import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import trio
 
-from gateway.domain.errors import Unreachable, Untrusted
+from gateway.domain.errors import Unreachable, Untrusted, starting_thread
 from gateway.net.direct import DirectStream
 from gateway.net.server_address import ServerAddress
 from gateway.net.tls_handshake import (
@@ -62,22 +59,8 @@ async def open_stream(place: ServerAddress, *, https_compatible: bool = False) -
 
 async def open_tcp(host: str, port: int) -> trio.SocketStream:
     """Connect without TLS. Raises the exceptions in `FAILURES`."""
-    with looking_up(host):
+    with starting_thread(f"{host} can't be looked up: "):
         return await trio.open_tcp_stream(host, port)
-
-
-@contextmanager
-def looking_up(host: str) -> Iterator[None]:
-    """
-    A context for the look-up of names, which runs in a thread. If no thread can be started, an
-    OSError is raised, as for any other lack of resources.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if type(error) is not RuntimeError:  # Python has no class of its own for "no thread"
-            raise
-        raise OSError(errno.EAGAIN, f"{host} can't be looked up: {error}") from error
 
 
 def failure_of(where: object, error: Exception) -> Unreachable | Untrusted:

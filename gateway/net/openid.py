@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 
-from gateway.domain.errors import BrokerError, InvalidRequest
+from gateway.domain.errors import BrokerError, InvalidRequest, starting_thread
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.wire.http.messages import Headers, Request
@@ -137,8 +137,9 @@ class KeyReader:
             options = ClientTlsOptions(ca=self.source.ca)
             try:
                 # In a thread: the system's authorities take a while to read.
-                self._tls = await trio.to_thread.run_sync(client_context, options)
-            except (TlsFileError, RuntimeError) as error:  # the latter: no thread can be started
+                with starting_thread():
+                    self._tls = await trio.to_thread.run_sync(client_context, options)
+            except (TlsFileError, OSError) as error:
                 raise ProviderFailed(str(error)) from error
         return self._tls
 
@@ -169,11 +170,12 @@ def _is_this_machine(host: str) -> bool:
 
 async def _read_file(path: Path) -> KeySet:
     try:
-        data = await trio.to_thread.run_sync(_first_bytes, path)
+        with starting_thread():
+            data = await trio.to_thread.run_sync(_first_bytes, path)
         return parse_keys(data)
     except OSError as error:
         raise ProviderFailed(f"{path}: {error.strerror}") from error
-    except (InvalidRequest, RuntimeError) as error:  # the latter: no thread can be started
+    except InvalidRequest as error:
         raise ProviderFailed(f"{path}: {error}") from error
 
 

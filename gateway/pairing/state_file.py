@@ -15,7 +15,7 @@ import trio
 
 from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import GatewayError
+from gateway.domain.errors import GatewayError, starting_thread
 from gateway.domain.events.gateway import StateNotSaved, StateSaved
 from gateway.domain.identity import Identity, parse_identity
 from gateway.domain.operators.control import Override
@@ -142,8 +142,9 @@ class StateFile:
         couldn't be written. It gets another name, which a full disk doesn't prevent.
         """
         try:
-            await trio.to_thread.run_sync(_rename, self.path, _doubted(self.path))
-        except (OSError, RuntimeError) as error:
+            with starting_thread():
+                await trio.to_thread.run_sync(_rename, self.path, _doubted(self.path))
+        except OSError as error:
             self.observer.report(StateNotSaved(reason=f"{self.path}: {error}"))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -231,11 +232,10 @@ class StateFile:
         )
         versions = self._versions
         try:
-            await trio.to_thread.run_sync(_write, self.path, build(state))
+            with starting_thread():
+                await trio.to_thread.run_sync(_write, self.path, build(state))
         except OSError as error:
             return self._failed(self._problem(error))
-        except RuntimeError as error:  # no thread can be started
-            return self._failed(f"{self.path}: {error}")
         self._saved, self._identity = versions, state.primary
         if self._has_failed:
             self.observer.report(StateSaved(file=str(self.path)))

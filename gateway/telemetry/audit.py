@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from gateway.domain.errors import starting_thread
 from gateway.domain.events.control import AuditFailed, AuditRestored
 from gateway.durable import refuse_foreign_link, sync_folder
 from gateway.ports import Observer
@@ -72,12 +73,13 @@ class AuditLog:
         """The reason if the lines can't be written; they are then missing."""
         with trio.CancelScope(shield=True), trio.move_on_after(self.longest_write):
             try:
-                await trio.to_thread.run_sync(
-                    append, self.file, lines, abandon_on_cancel=True, limiter=self._writing
-                )
-            except (OSError, RuntimeError) as error:  # the latter: no thread can be started
+                with starting_thread():
+                    await trio.to_thread.run_sync(
+                        append, self.file, lines, abandon_on_cancel=True, limiter=self._writing
+                    )
+            except OSError as error:
                 self._missing.extend(lines.splitlines(keepends=True))
-                return (isinstance(error, OSError) and error.strerror) or str(error)
+                return error.strerror or str(error)
             return None
         # The thread goes on, and may write them still.
         return f"nothing was written for {self.longest_write:g} s"

@@ -8,7 +8,7 @@ import trio
 
 from gateway.brokers.entra.options import CredentialOptions
 from gateway.brokers.entra.tokens import AccessToken
-from gateway.domain.errors import CredentialRefused, NoToken, needs_extra
+from gateway.domain.errors import CredentialRefused, NoToken, needs_extra, starting_thread
 
 LONGEST: Final = 30.0  # seconds of one request, with everything that it takes
 
@@ -48,11 +48,15 @@ class TokenRequests:
             NoToken: the identity provider can't be reached, fails, or doesn't answer.
         """
         with trio.move_on_after(self._longest):
-            return await trio.to_thread.run_sync(
-                self._blocking,
-                self._options,
-                self._scope,
-                limiter=self._limiter,
-                abandon_on_cancel=True,
-            )
+            try:
+                with starting_thread():
+                    return await trio.to_thread.run_sync(
+                        self._blocking,
+                        self._options,
+                        self._scope,
+                        limiter=self._limiter,
+                        abandon_on_cancel=True,
+                    )
+            except OSError as error:
+                raise NoToken(f"no token can be asked for: {error.strerror or error}") from error
         raise NoToken(f"the identity provider didn't answer within {self._longest:.3g} s")

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import trio
 import zstandard
 
-from gateway.domain.errors import MessageError
+from gateway.domain.errors import MessageError, Unavailable, starting_thread
 
 T = TypeVar("T")
 LEVEL: Final = 3  # zstd's default: slower levels save a few percent
@@ -44,7 +44,14 @@ def decompressed(data: bytes, size: int) -> bytes:
 async def in_thread(size: int, work: Callable[[], T]) -> T:
     """
     Call `work` at once if it processes few bytes; else in a thread, for which a cancellation waits.
+
+    Raises:
+        Unavailable: no thread can be started.
     """
     if size <= INLINE:
         return work()
-    return await trio.to_thread.run_sync(work)
+    try:
+        with starting_thread():
+            return await trio.to_thread.run_sync(work)
+    except OSError as error:
+        raise Unavailable(f"a body can't be compressed or read: {error.strerror}") from error

@@ -23,7 +23,7 @@ import trio
 
 from gateway.domain.clocks.clock_note import BUILT, LARGE, Boot
 from gateway.domain.clocks.times import to_date
-from gateway.domain.errors import StorageFull, Unavailable
+from gateway.domain.errors import StorageFull, Unavailable, starting_thread
 from gateway.durable import FULL, make_private_folder, replace_file, sync_folder
 from gateway.extensions.claims.claim import PREFIXES, ClaimCorrupt, ClaimMissing, Entry, is_name
 from gateway.store.embedded.files import this_boot
@@ -81,15 +81,14 @@ class FolderStore:
 
     async def _do(self, work: Callable[[], T]) -> T:
         try:
-            return await trio.to_thread.run_sync(
-                work, limiter=self._limiter, abandon_on_cancel=True
-            )
+            with starting_thread():
+                return await trio.to_thread.run_sync(
+                    work, limiter=self._limiter, abandon_on_cancel=True
+                )
         except OSError as error:
             kind = StorageFull if error.errno in FULL else Unavailable
             where = error.filename or self.path
             raise kind(f"claim store: {where}: {error.strerror}") from error
-        except RuntimeError as error:  # no thread can be started
-            raise Unavailable(f"claim store: {error}") from error
 
     def _prepare(self) -> None:
         make_private_folder(self.path)

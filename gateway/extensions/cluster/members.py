@@ -8,9 +8,9 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.domain.errors import starting_thread
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.cluster.tokens import tag_of
-from gateway.net.dialing import looking_up
 from gateway.net.listeners import split_address, written
 
 MOST_MEMBERS: Final = 1000  # a name that has more addresses is not that of a cluster
@@ -45,7 +45,7 @@ async def look_up(host: str, port: int) -> Sequence[str]:
         OSError: DNS doesn't answer, or doesn't know the name, or no host can have it.
     """
     try:
-        with looking_up(host):
+        with starting_thread(f"{host} can't be looked up: "):
             found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:  # from IDNA
         raise OSError(f"{host:.80} is no host name: {error}") from error

@@ -9,6 +9,7 @@ import cattrs
 import cattrs.preconf.json
 import trio
 
+from gateway.domain.errors import starting_thread
 from gateway.domain.events.gateway import Doubtful
 from gateway.durable import make_private_folder, replace_file
 from gateway.extensions.outage_report.book import OutageBook
@@ -62,8 +63,9 @@ class OutageFile:
     async def _save(self) -> bool:
         """True: the outages are written. False: they can't be, and are tried again."""
         try:
-            problem = await trio.to_thread.run_sync(self._write, self._content())
-        except RuntimeError as error:  # no thread can be started
+            with starting_thread():
+                problem = await trio.to_thread.run_sync(self._write, self._content())
+        except OSError as error:
             problem = str(error)
         self._report(problem)
         return not problem

@@ -8,6 +8,8 @@ from typing import TypeVar
 import attrs
 import trio
 
+from gateway.domain.errors import Unavailable, starting_thread
+
 T = TypeVar("T")
 
 
@@ -35,7 +37,13 @@ class InThread(abc.ABC):
         return await self._do(partial(self._keys, prefix))
 
     async def _do(self, work: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(partial(self._in_words, work), limiter=self._limiter)
+        try:
+            with starting_thread():
+                return await trio.to_thread.run_sync(
+                    partial(self._in_words, work), limiter=self._limiter
+                )
+        except OSError as error:
+            raise Unavailable(f"the store: {error.strerror}") from error
 
     @abc.abstractmethod
     def _in_words(self, work: Callable[[], T]) -> T:

@@ -25,7 +25,7 @@ import attrs
 import trio
 
 from gateway.domain.clocks.times import Now
-from gateway.domain.errors import Unavailable
+from gateway.domain.errors import Unavailable, starting_thread
 from gateway.domain.health.distribution import BATCHES, SHORT_LATENCIES, Histogram
 from gateway.store.embedded.committer import Committer
 from gateway.store.embedded.files import StoreError
@@ -98,8 +98,9 @@ class Writer:
         self._started, self._ended = trio.Event(), trio.Event()
         thread = threading.Thread(target=self._main, name="pairgate-store", daemon=True)
         try:
-            thread.start()
-        except RuntimeError as error:
+            with starting_thread():
+                thread.start()
+        except OSError as error:
             raise StoreError(f"the thread of the store doesn't start: {error}") from error
         try:
             await self._started.wait()
