@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _marks(*kinds: BrokerKind) -> list[pytest.MarkDecorator]:
-    names = ("shared", "live")
+    names = ("shared", "live", "slow")
     return [
         getattr(pytest.mark, name) for name in names if any(getattr(kind, name) for kind in kinds)
     ]

@@ -103,7 +103,8 @@ class BrokerKind:
     `open` gives an open broker, which is empty.
 
     `virtual_time`: no socket, thread or process, so that a test needn't wait. `shared`: it is on
-    servers that all tests of a process share. `live`: it starts a server of its own.
+    servers that all tests of a process share. `live`: it starts a server of its own. `slow`: it's
+    dear, and `make quick` has its parts alone.
     """
 
     name: str
@@ -112,6 +113,7 @@ class BrokerKind:
     virtual_time: bool = False
     shared: bool = False
     live: bool = False
+    slow: bool = False
 
 
 def needs(capability: Capability) -> Callable[[F], F]:
@@ -433,7 +435,6 @@ KINDS = [
         can=WITH_CLAIMS,
         virtual_time=True,
     ),
-    BrokerKind(name="embedded with claims", open=with_claims(embedded, real_date), can=WITH_CLAIMS),
     BrokerKind(
         name="pair of memory with claims",
         open=with_claims(pair(memory, memory, VirtualClock()), VirtualClock()),
@@ -479,7 +480,6 @@ KINDS = [
         can=WITH_SHARDS,
         virtual_time=True,
     ),
-    BrokerKind(name="embedded, sharded", open=with_shards(embedded, real_date), can=WITH_SHARDS),
     BrokerKind(
         name="pair of memory, sharded",
         open=with_shards(pair(memory, memory, VirtualClock()), VirtualClock()),
@@ -496,11 +496,13 @@ KINDS = [
         name="servicebus+http, sharded",
         open=with_shards(in_this_process(servicebus_rest.pairgate), real_date),
         can=OVER_HTTP & WITH_SHARDS,
+        slow=True,
     ),
     BrokerKind(
         name="servicebus, sharded",
         open=with_shards(in_this_process(amqp.pairgate), real_date),
         can=OVER_AMQP & WITH_SHARDS,
+        slow=True,
     ),
     BrokerKind(
         name="amqp, RabbitMQ, sharded",

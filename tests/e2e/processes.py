@@ -21,7 +21,7 @@ from tests.harness.fork_server import ForkedProcess, ForkServer
 ROOT: Final = Path(__file__).parents[2]
 START_SECONDS: Final = 60.0
 ANY_PORT: Final = re.compile(r'(bind = "[^"]*):0"')
-SECRET_NAME: Final = re.compile(r"(KEY|SECRET)$")  # of a variable that only Pairgate reads
+EARLY: Final = re.compile("PYTHON|LD_")  # variables that are read before a fork
 KEY_VARIABLE: Final = "PAIRGATE_TEST_KEY"  # the emulators' well-known key
 ENVELOPE_VARIABLE: Final = "PAIRGATE_TEST_ENVELOPE_KEY"
 ENVELOPE_SECRET: Final = "an envelope key for tests, and for tests only"
@@ -94,12 +94,10 @@ class GatewayProcess:
 
     async def _open(self) -> trio.Process | ForkedProcess:
         """
-        Start the process: by a fork, if what its environment adds are only secrets.
-
-        Libraries and Python read the rest of the environment first: a fork can't change it.
+        Start the process: by a fork, unless its environment adds what Python has already read.
         """
         arguments = [*self.command, "--json", "--config", str(self.config_file)]
-        if all(SECRET_NAME.search(name) for name in self.environment):
+        if not any(EARLY.match(name) for name in self.environment):
             return await fork_server().fork(self.folder, arguments, variables=self.environment)
         return await trio.lowlevel.open_process(
             [sys.executable, "-m", "gateway", *arguments],

@@ -249,18 +249,17 @@ def states(gateway: GatewayProcess) -> set[str]:
     return {last.get(entity, "primary") for entity in ENTITIES}
 
 
-@pytest.mark.parametrize("seconds", [TWENTY_MINUTES, -TWENTY_MINUTES])
 async def test_a_primary_whose_clock_is_minutes_off_is_no_trouble(
-    gateways: Gateways, tmp_path, seconds: float
+    gateways: Gateways, tmp_path
 ) -> None:
     clock = WallClock(tmp_path / "clock")
     gateways.environments["primary"] = clock.environment
     run = await started(gateways)
 
     async with under_load(run):
-        await clock.step(seconds)
-        await more(run, AcceptedBy.PRIMARY)
-        await clock.step(0.0)
+        for seconds in (TWENTY_MINUTES, -TWENTY_MINUTES, 0.0):
+            await clock.step(seconds)
+            await more(run, AcceptedBy.PRIMARY)
 
     assert run.traffic.errors == 0
     assert failovers(run) == 0
