@@ -22,8 +22,8 @@ def start(hash_seed):
 
 
 @pytest.mark.slow
-def test_three_processes_and_their_hash_seeds_have_one_history():
-    processes = [start(hash_seed) for hash_seed in (0, 1, 4711)]
+def test_two_processes_and_their_hash_seeds_have_one_history():
+    processes = [start(hash_seed) for hash_seed in (0, 4711)]
 
     figures = [json.loads(process.communicate(timeout=300)[0]) for process in processes]
     assert len({each["digest"] for each in figures}) == 1
