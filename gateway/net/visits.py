@@ -8,8 +8,8 @@ on.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Final
 
@@ -273,6 +273,23 @@ async def acquire_turn_to_read(size: int) -> RequestTurn | None:
     if load is None:
         return None  # noqa: ASYNC910 on the way of each read
     return await load.reading.acquire(size, load.clients.options.share)
+
+
+@asynccontextmanager
+async def answering(*, is_large: bool) -> AsyncIterator[None]:
+    """
+    A context in which an answer is built that may be large: of this task's client, one at a time
+    while another client has work, however many were read from the namespace together.
+    """
+    turn = await acquire_turn_to_read(0) if is_large else None
+    try:
+        if turn is not None:
+            await trio.lowlevel.checkpoint()  # those that resume in this pass wait in line
+            await turn.give_way()
+        yield
+    finally:
+        if turn is not None:
+            turn.release()
 
 
 def largest_step(most: int, most_bytes: int) -> tuple[int, int]:

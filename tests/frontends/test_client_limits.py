@@ -404,6 +404,35 @@ async def test_a_peek_that_waits_for_its_client_to_read_has_no_turn(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("protocol", ["service-bus-http", "amqp"])
+async def test_answers_of_one_client_that_were_read_together_are_built_one_after_another(
+    protocol: str, autojump_clock: MockClock
+) -> None:
+    async with open_site() as site, beside_another(site), trio.open_nursery() as nursery:
+        await site.broker.send(ORDERS, [Message(body=b"x")])
+        name = EMULATOR_POLICY.name if protocol == "amqp" else "Listen"
+        busy = await site.clients.load(name).reading.acquire(0, site.clients.options.share)
+        answered = 0
+
+        async def peek() -> None:
+            nonlocal answered
+            if protocol == "amqp":
+                await (await peeker(site, credit=1)).reply()
+            else:
+                async with site.rest("Listen") as client:
+                    assert (await client.ask("GET", f"{SEND}?limit=1")).status == 200
+            answered += 1
+
+        for _ in range(MOST_PEEKS):
+            nursery.start_soon(peek)
+        await trio.sleep(LONGEST * 3)  # the turns of the requests don't count any more
+        before = answered
+        busy.release()
+        await trio.sleep(LONGEST)
+
+    assert (before, answered) == (0, MOST_PEEKS)
+
+
 @attrs.define(eq=False)
 class Peeker:
     """A client with links to the `$management` of orders, that peeks."""

@@ -13,6 +13,7 @@ A batch of up to `PART` messages is stored whole or not at all.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -29,12 +30,13 @@ from gateway.domain.errors import (
 from gateway.domain.message import Message
 from gateway.frontends.amqp.context import amqp_error, unreadable
 from gateway.wire.amqp.events import AmqpError, TransferReceived
+from gateway.wire.amqp.message import encoded_size
 from gateway.wire.amqp.servicebus.batches import BATCH, contents_of
 
 LARGEST: Final = 1024 * 1024  # bytes, as in Service Bus, whose messages may be larger
 PART: Final = 4500  # messages, the most that Service Bus took in a batch for years
 _LARGE: Final = 8 * 1024  # bytes: a smaller batch takes a few milliseconds
-_SLICE: Final = 100  # messages, of a millisecond or two
+_SLICE: Final = 50  # messages, of a millisecond at most
 
 REFUSED: Final = (MessageError, MessageTooLarge, InvalidRequest)  # before anything is sent
 
@@ -142,6 +144,8 @@ class LargeBatch:
             message = self._decode(content)
             if number <= PART:
                 part.append(message)
+                with suppress(MessageError):  # raised again where it is sent
+                    encoded_size(message)  # the message keeps its encoding for the namespace
             if number % _SLICE == 0:
                 await trio.lowlevel.checkpoint()  # between two slices others may run
         return part

@@ -20,6 +20,7 @@ from gateway.domain.errors import (
 )
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.locked import answer_locked, enlist, holder
+from gateway.net.visits import answering
 from gateway.offering import offered, required
 from gateway.wire.amqp.exchange import NodeRequest, Reply
 from gateway.wire.amqp.management import operations as ops
@@ -141,9 +142,10 @@ class Management:
         size = min(_PAGE, operation.limit) if wanted is None else _PAGE
         while not answer.full:
             page = await peeks.peek(self._entity, from_sequence=first, limit=size)
-            for delivery in page:
-                if wanted in {None, delivery.message.session_id}:
-                    answer.add(encode_delivery(delivery, peeked=True))
+            async with answering(is_large=True):
+                for delivery in page:
+                    if wanted in {None, delivery.message.session_id}:
+                        answer.add(encode_delivery(delivery, peeked=True))
             # A namespace may show fewer if they are large, so that others of a session may follow.
             if not page or (wanted is None and len(page) < size):
                 break

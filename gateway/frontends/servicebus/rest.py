@@ -47,7 +47,7 @@ from gateway.frontends.options import RestOptions
 from gateway.frontends.servicebus.management import manage
 from gateway.net.http.server import RETRY_AFTER
 from gateway.net.turns import RequestTurn
-from gateway.net.visits import acquire_turn, begin_request, peek_until_written
+from gateway.net.visits import acquire_turn, answering, begin_request, peek_until_written
 from gateway.offering import required
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.message import encoded_size
@@ -191,7 +191,8 @@ class ServiceBusRestFrontend:
             else:
                 with client_gives(seconds):
                     answer = await self._answer_in_time(operation, seconds)
-        return servicebus_answers.build_response(operation, answer, origin)
+        async with answering(is_large=isinstance(operation, rest.PeekMessages)):
+            return servicebus_answers.build_response(operation, answer, origin)
 
     async def _answer_in_time(self, operation: rest.BriefOperation, seconds: float) -> rest.Answer:
         if isinstance(operation, rest.SendMessages) and self._longest_send() <= seconds:

@@ -28,7 +28,7 @@ from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
 from gateway.frontends.storage_queue.delegation import DelegatedSas
 from gateway.frontends.storage_queue.notes import LastNotes
 from gateway.frontends.storage_queue.operations import StorageOperations
-from gateway.net.visits import acquire_turn, begin_request, peek_until_written
+from gateway.net.visits import acquire_turn, answering, begin_request, peek_until_written
 from gateway.ports import WallClock
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue import operations as storage
@@ -129,6 +129,7 @@ class StorageQueueFrontend:
         operation = parse_request(request, address)
         seconds = self._seconds(request)
         style = Style(endpoint=address.endpoint, is_first=version is None)
+        peeks = isinstance(operation, storage.PeekMessages)
         # The same id with each retry.
         message_id = str(self.new_id()) if isinstance(operation, storage.PutMessage) else ""
 
@@ -152,10 +153,10 @@ class StorageQueueFrontend:
             answer, accepted_by = await self.operations.run(operation, message_id)
             if accepted_by is not None:
                 fields.append(("X-Pairgate-Accepted-By", accepted_by.value))
-            response = build_response(operation, answer, style)
+            async with answering(is_large=peeks):
+                response = build_response(operation, answer, style)
             return _with(response, *fields) if fields else response
 
-        peeks = isinstance(operation, storage.PeekMessages)
         turn = partial(_in_turn, work, len(request.body), peeks=peeks)
         return await _counted(partial(self._held, turn, operation, seconds))
 
