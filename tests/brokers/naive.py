@@ -436,6 +436,7 @@ class Naive:
             case Defer():
                 mail.grip, mail.state = None, DEFERRED_OF.get(mail.state, mail.state)
             case DeadLetter(reason=reason):
+                mail.count -= 1
                 self._dead_letter(place, mail, reason)
 
     def renew(self, name: str, grip: Grip) -> None:

@@ -504,6 +504,7 @@ async def test_a_dead_letter_says_why(broker, orders):
             "DeadLetterReason": "bad",
             "DeadLetterErrorDescription": "very bad",
         }
+        assert dead.delivery_count == 1  # the delivery that ended here hasn't failed
     assert await is_empty(broker, orders)
 
 

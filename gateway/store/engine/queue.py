@@ -267,6 +267,8 @@ class Queue:
                 self._check_main(lock.held)
                 check_reason(settlement)
                 row = self._content.amended(lock.held, settlement.properties)
+                # A delivery that ends in the dead letters hasn't failed.
+                row = attrs.evolve(row, deliveries=row.deliveries - 1)
                 self._content.dead_letter(row, settlement, now)
             case Defer():
                 row = self._content.amended(lock.held, settlement.properties)
