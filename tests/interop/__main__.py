@@ -2,7 +2,7 @@
 Runs other people's clients and their tests against gateways of this checkout, and compares each
 outcome with `expected.toml`: a failure that isn't in it ends the run with 1, and so does a test
 that is in it and passes. The tests in its part `either` don't count. The results of each suite are
-written to `build/interop/results/SUITE.json`.
+written to `build/interop/results/SUITE.json`, and their counts to `results.json` beside this file.
 
     python -m tests.interop [FAMILY or SUITE]... [-n 4] [-k NAME]
 """
@@ -13,15 +13,17 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
+from datetime import date
 from typing import Final
 
 import attrs
 
 from tests.interop.families import FAMILIES
-from tests.interop.family import FAILED, PASSED, Family, Result, Suite, Wishes
+from tests.interop.family import FAILED, PASSED, SKIPPED, Family, Result, Suite, Wishes
 from tests.interop.gateways import BUILD, HERE
 
 RESULTS: Final = BUILD / "results"
+TOLD: Final = HERE / "results.json"
 SUITES: Final = {suite.name: (family, suite) for family in FAMILIES for suite in family.suites}
 NAMES: Final = {family.name: [each.name for each in family.suites] for family in FAMILIES}
 
@@ -51,6 +53,7 @@ def _judged(family: Family, suite: Suite, wishes: Wishes, *, asked: bool) -> boo
     found = suite.run(wishes)
     if not wishes.words:
         _record(family, suite, found)
+        _tell(family, suite, found)
     expected = tomllib.loads((HERE / "expected.toml").read_text())
     counted = {name: found[name] for name in found if name not in expected["either"]}
     return _judge(suite.name, counted, expected.get(suite.name, {}), partly=bool(wishes.words))
@@ -67,6 +70,21 @@ def _record(family: Family, suite: Suite, found: Mapping[str, Result]) -> None:
         "tests": {name: attrs.asdict(result) for name, result in sorted(found.items())},
     }
     (RESULTS / f"{suite.name}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _tell(family: Family, suite: Suite, found: Mapping[str, Result]) -> None:
+    """Write the suite's row of the table in docs/reference/compatibility.md (`make references`)."""
+    rows = json.loads(TOLD.read_text()) if TOLD.exists() else {}
+    counts = Counter(result.outcome for result in found.values())
+    rows[suite.name] = {
+        "client": suite.client,
+        "language": family.language,
+        "version": suite.version,
+        "what": suite.what,
+        "date": date.today().isoformat(),
+        **{outcome: counts[outcome] for outcome in (PASSED, FAILED, SKIPPED)},
+    }
+    TOLD.write_text(json.dumps(dict(sorted(rows.items())), indent=1) + "\n")
 
 
 def _judge(

@@ -38,6 +38,7 @@ class Suite:
     name: str  # as in `SUITES=` and `expected.toml`
     client: str  # the package
     version: str  # the one that is run
+    what: str = ""  # for the table of compatibility
     run: Callable[[Wishes], Mapping[str, Result]]  # starts its own gateway; results by test
 
 

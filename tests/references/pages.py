@@ -6,13 +6,22 @@ from pathlib import Path
 from typing import Final
 
 from tests import house
-from tests.references import admin_api, commands, configuration, events, library, wrappers
+from tests.references import (
+    admin_api,
+    commands,
+    compatibility,
+    configuration,
+    events,
+    library,
+    wrappers,
+)
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PARTS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
     "explanation/architecture.md": lambda: {**house.parts(), **wrappers.parts()},
     "reference/admin-api.md": admin_api.parts,
     "reference/command-options.md": commands.parts,
+    "reference/compatibility.md": compatibility.parts,
     "reference/configuration.md": configuration.parts,
     "reference/events.md": events.parts,
     "reference/library.md": library.parts,

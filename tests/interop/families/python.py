@@ -86,7 +86,13 @@ FAMILY: Final = Family(
     name="python",
     language="Python",
     suites=tuple(
-        Suite(name=name, client="azure-servicebus", version=_version(), run=partial(_run, name))
+        Suite(
+            name=name,
+            client="azure-servicebus",
+            version=_version(),
+            what=f"its own tests: {name}",
+            run=partial(_run, name),
+        )
         for name in FILES
     ),
     missing=lambda: "" if PYTHON.exists() else "the environment .venv-interop, which make builds",
