@@ -25,6 +25,7 @@ from gateway.offering import offered, required
 from gateway.wire.amqp.exchange import NodeRequest, Reply
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.requests import operation_of, refusal_of, reply_of, timeout_of
+from gateway.wire.amqp.messages.sections import without_body
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 
 _SENDING: Final = (ops.Schedule, ops.CancelScheduled)
@@ -145,7 +146,8 @@ class Management:
             async with answering(is_large=True):
                 for delivery in page:
                     if wanted in {None, delivery.message.session_id}:
-                        answer.add(encode_delivery(delivery, peeked=True))
+                        payload = encode_delivery(delivery, peeked=True)
+                        answer.add(without_body(payload) if operation.omit_body else payload)
             # A namespace may show fewer if they are large, so that others of a session may follow.
             if not page or (wanted is None and len(page) < size):
                 break

@@ -16,6 +16,14 @@ from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.identity import identity_of
 from gateway.wire.amqp.management.identity import request as identity_request
 from gateway.wire.amqp.management.requests import request_of
+from gateway.wire.amqp.messages.sections import (
+    APPLICATION_PROPERTIES,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    split_sections,
+)
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery, token_of
 from tests.frontends.amqp.management import ask, reply_at, reply_to
 from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
@@ -139,6 +147,20 @@ async def test_messages_are_shown_without_being_taken(house, sdk, autojump_clock
 
     assert [each.message.message_id for each in shown] == ["b", "c"]
     assert [each.delivery_count for each in shown] == [0, 0]
+
+
+async def test_messages_are_shown_without_their_bodies_on_request(house, sdk, autojump_clock):
+    sent = Message(message_id="a", body=b"body", properties={"p": 1}, footer={"f": 2})
+    await house.broker.send(ORDERS, [sent])
+
+    answer = await ask(sdk, ops.Peek(from_sequence=0, limit=1, omit_body=True))
+    [payload] = [each.payload for each in answer.messages]
+
+    shown = {code: value for code, _, _, value in split_sections(payload)}
+    assert list(shown) == [HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, FOOTER]
+    assert decode_delivery(payload, peeked=True).message == attrs.evolve(
+        sent, body=b"", annotations={}
+    )
 
 
 async def test_scheduled_messages_of_a_topic_are_shown_at_the_topic_alone(

@@ -173,6 +173,7 @@ def _write_scheduled(messages: tuple[Message, ...]) -> Value:
 TEXT: Final = TypeCodec("a string", text_of, _same)
 LONG: Final = TypeCodec("a long", _read_long, _same)
 COUNT: Final = TypeCodec("a number from 0 on", _read_count, _typed(Kind.INT))
+FLAG: Final = TypeCodec("a boolean", lambda v: v if isinstance(v, bool) else None, _same)
 BINARY: Final = TypeCodec("a binary", lambda v: v if isinstance(v, bytes) else None, _same)
 UUIDS: Final = array_of(TypeCodec("a uuid", _read_uuid, UUID))
 LONGS: Final = array_of(LONG)

@@ -53,11 +53,12 @@ class CancelScheduled:
 
 @attrs.frozen(kw_only=True)
 class Peek:
-    """`session_id`: only messages of that session."""
+    """`session_id`: only messages of that session. `omit_body`: without their bodies."""
 
     from_sequence: int
     limit: int
     session_id: str | None = None
+    omit_body: bool | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -11,6 +11,7 @@ from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.fields import (
     BINARY,
     COUNT,
+    FLAG,
     LONG,
     LONGS,
     MAP,
@@ -141,6 +142,7 @@ EXCHANGES: Final = (
             Field("from-sequence-number", "from_sequence", LONG),
             Field("message-count", "limit", COUNT),
             _OF_SESSION,
+            Field("omit-message-body", "omit_body", FLAG, required=False),
         ),
         HANDS_OUT,
     ),

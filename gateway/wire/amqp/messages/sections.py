@@ -111,6 +111,16 @@ def split_sections(data: bytes) -> list[Section]:
     return sections
 
 
+def without_body(data: bytes) -> bytes:
+    """An encoded message, without its body sections."""
+    kept, at = list[bytes](), 0
+    for code, start, end, _ in split_sections(data):
+        if DATA <= code <= VALUE:
+            kept.append(data[at:start])
+            at = end
+    return b"".join((*kept, data[at:]))
+
+
 def delivery_annotations_of(data: bytes) -> dict[Value, Value]:
     """
     The delivery annotations of a message that `split_sections` has read; empty if it has none.

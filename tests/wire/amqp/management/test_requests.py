@@ -75,7 +75,13 @@ OPERATIONS = st.one_of(
     st.builds(ops.RenewSession, session_id=_texts),
     st.builds(ops.Schedule, messages=st.lists(messages(), min_size=1, max_size=2).map(tuple)),
     st.builds(ops.CancelScheduled, sequence_numbers=_numbers),
-    st.builds(ops.Peek, from_sequence=_longs, limit=_counts, session_id=_sessions),
+    st.builds(
+        ops.Peek,
+        from_sequence=_longs,
+        limit=_counts,
+        session_id=_sessions,
+        omit_body=st.none() | st.booleans(),
+    ),
     st.builds(
         ops.ReceiveDeferred,
         sequence_numbers=_numbers,
