@@ -318,7 +318,9 @@ def check_expiry(claim: TokenClaim, now: datetime) -> None:
     """
     late = now.timestamp() - claim.expires
     if late > claim.skew.total_seconds():
-        raise Refused(f"the token expired {late:.0f} s ago", Refusal.EXPIRED, claim.key_name)
+        # Service Bus's own words, which clients look for.
+        text = f"ExpiredToken: The token is expired. It expired {late:.0f} s ago"
+        raise Refused(text, Refusal.EXPIRED, claim.key_name)
 
 
 def authorize(policies: Sequence[AccessPolicy], claim: TokenClaim, access: Access) -> None:
@@ -342,12 +344,19 @@ def authorize(policies: Sequence[AccessPolicy], claim: TokenClaim, access: Acces
         text = f"policy {names} doesn't cover {subject}"
     else:
         text = (
-            f"{access.right.value!r} claim is required for this operation,"
-            f" policy {names} doesn't have it"
+            f"Unauthorized access. {access.right.value!r} claim(s) are required to perform this"
+            f" operation, policy {names} doesn't have it"
         )
     raise Refused(text, Refusal.NOT_ALLOWED, claim.key_name)
 
 
+# Hosts of Service Bus in any cloud, of emulators, and addresses: no likely name of an entity.
+_HOST: Final = re.compile(
+    r"(?:localhost|[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9a-f:.]+\]"
+    r"|[a-z0-9-]+\.servicebus(?:\.[a-z]+)+)"
+    r"(?::[0-9]{1,5})?",
+    re.ASCII | re.IGNORECASE,
+)
 _KINDS: Final[Mapping[type, str]] = {
     Certified: "this certificate",
     Anonymous: "clients without credentials",
@@ -379,12 +388,15 @@ def audience_of(resource: str) -> tuple[str, ...] | None:
     The first segments of every path that a token for that URI covers; None: it covers none.
 
     Case, scheme, host and port don't count: clients sign `sb:`, `amqp:` or `https:`, with the port
-    doubled or left out, and with the host name that they connect to. A text without a scheme covers
-    nothing: its first word could be a host, and the token would then cover everything.
+    doubled or left out, and with the host name that they connect to. A text without a scheme counts
+    only if it begins with a host that can't be meant as an entity, as Go's SDK signs it. Any other
+    covers nothing: its first word could be an entity, and the token would then cover everything.
     """
-    _, scheme_end, location = resource.partition("?")[0].partition("://")
+    before, scheme_end, location = resource.partition("?")[0].partition("://")
     if not scheme_end:
-        return None
+        location = before
+        if _HOST.fullmatch(before.partition("/")[0]) is None:
+            return None
     _, _, audience = location.partition("/")
     return segments_of(unquote(audience))
 

@@ -64,7 +64,7 @@ def test_a_good_claim_passes() -> None:
         ({"resource": "sb://east/other"}, "resource 'sb://east/other' doesn't cover 'orders'"),
         ({"entity": "payments"}, "policy 'sender' doesn't cover entity payments"),
         ({"entity": None}, "doesn't cover the namespace"),
-        ({"right": Right.LISTEN}, "'Listen' claim is required"),
+        ({"right": Right.LISTEN}, "'Listen' claim.s. are required"),
     ],
 )
 def test_each_refusal_says_why(wrong: dict[str, object], text: str) -> None:
@@ -185,6 +185,11 @@ def test_only_who_has_all_entities_has_the_namespace() -> None:
         ("http://a:1:80/q/messages/head?timeout=5", "/q/messages/head", True),
         ("sb://east?u=sb://west/other", "/orders", True),
         ("orders", "/payments", False),
+        ("orders.v1/eu", "/payments", False),
+        ("localhost", "/orders", True),
+        ("East.ServiceBus.windows.net", "/orders", True),
+        ("east.servicebus.windows.net/orders", "/orders", True),
+        ("127.0.0.1:5671/orders", "/payments", False),
         ("", "/orders", False),
     ],
 )

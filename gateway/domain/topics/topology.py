@@ -99,6 +99,11 @@ class SubscriptionInfo:
 Properties = QueueProperties | TopicProperties | SubscriptionProperties
 
 
+def kind_of(properties: Properties) -> str:
+    """Service Bus's word for an entity with these properties."""
+    return type(properties).__name__.removesuffix("Properties")
+
+
 def as_queue(properties: Properties) -> QueueProperties:
     """The properties that a topic or a subscription shares with queues, as a queue's."""
     match properties:
@@ -113,6 +118,7 @@ def as_queue(properties: Properties) -> QueueProperties:
                 auto_delete_on_idle=properties.auto_delete_on_idle,
                 status=properties.status,
                 max_message_size=properties.max_message_size,
+                enable_partitioning=properties.enable_partitioning,
             )
         case SubscriptionProperties():
             return QueueProperties(
