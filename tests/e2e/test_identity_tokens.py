@@ -236,7 +236,7 @@ async def test_the_sdks_work_with_tokens_while_the_provider_rotates_and_fails(
         refused = await pairgate(gateway, "reload", *there, f"--token-file={reader}")
         done = await pairgate(gateway, "reload", *there, f"--token-file={operator}")
         assert (shown[0], json.loads(shown[1])["good"]) == (0, True)
-        assert (refused[0], "'Manage' claim is required" in refused[2]) == (1, True)
+        assert (refused[0], "'Manage' claim(s) are required" in refused[2]) == (1, True)
         assert (done[0], done[2]) == (0, "")
 
         code, output, _ = await pairgate(gateway, "check")

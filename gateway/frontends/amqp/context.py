@@ -20,10 +20,11 @@ from gateway.frontends.leasing import Leasing
 from gateway.frontends.options import AmqpOptions
 from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
-from gateway.wire.amqp.conditions import condition_of, description_of
+from gateway.wire.amqp.conditions import condition_of
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import AmqpError, LinkId, SessionId
 from gateway.wire.amqp.frames import DECODE_ERROR
+from gateway.wire.servicebus.sentences import sentence_of
 
 
 @attrs.frozen(kw_only=True)
@@ -154,7 +155,7 @@ class Context:
 def amqp_error(error: BrokerError) -> AmqpError:
     """The error as AMQP has it. It is answered, so that its tracebacks are dropped."""
     drop_tracebacks(error)
-    return AmqpError(condition=condition_of(error), description=description_of(error))
+    return AmqpError(condition=condition_of(error), description=sentence_of(error))
 
 
 def unreadable(error: MessageError) -> AmqpError:

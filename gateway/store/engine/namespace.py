@@ -21,6 +21,7 @@ from gateway.domain.topics.topology import (
     SubscriptionProperties,
     TopicProperties,
     as_queue,
+    kind_of,
 )
 from gateway.store.engine.content_needs import Packing
 from gateway.store.engine.deliveries import News, StepReport
@@ -367,7 +368,7 @@ class Namespace:
         entity, new = queue.entity, as_queue(properties)
         if if_version is not None:
             self.check_version(path, if_version)
-        check_update(path, entity.properties, new)
+        check_update(path, kind_of(properties), entity.properties, new)
         self._check_no_circle(path, new)
         queue.sweep(now)  # the old properties decide about the messages that have expired
         stored = StoredEntity(

@@ -197,7 +197,10 @@ class Queue:
         if state is State.ACTIVE:
             self.check_keeps()
         if self._content.sessions is not None and state is State.ACTIVE:
-            raise SessionRequired(f"{self.path} requires sessions: a receiver must accept one")
+            raise SessionRequired(
+                "It is not possible for an entity that requires sessions to create a"
+                f" non-sessionful message receiver. {self.path}: accept a session"
+            )
 
     @property
     def visibility(self) -> VisibilityRules:

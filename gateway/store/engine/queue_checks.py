@@ -17,7 +17,23 @@ _LONGEST: Final = {
     "lock_duration": timedelta(minutes=5),
     "duplicate_detection_window": timedelta(days=7),
 }
-_NEVER_CHANGED: Final = ("requires_session", "requires_duplicate_detection")
+# The properties in Service Bus's words, as its clients know them.
+_WORDS: Final = {
+    "forward_to": "ForwardTo",
+    "forward_dead_lettered_messages_to": "ForwardDeadLetteredMessagesTo",
+    "lock_duration": "LockDuration",
+    "default_time_to_live": "DefaultMessageTimeToLive",
+    "duplicate_detection_window": "DuplicateDetectionHistoryTimeWindow",
+    "max_size_in_megabytes": "MaxSizeInMegabytes",
+    "max_message_size": "the maximum message size",
+}
+_NEVER_CHANGED: Final = {
+    "requires_session": "The value for the RequiresSession property of an existing {} cannot be"
+    " changed",
+    "requires_duplicate_detection": "The value for the RequiresDuplicateDetection property of an"
+    " existing {} cannot be changed",
+    "enable_partitioning": "Partitioning cannot be changed for {}",
+}
 
 
 def check_properties(path: EntityPath, properties: QueueProperties) -> None:
@@ -32,36 +48,37 @@ def check_properties(path: EntityPath, properties: QueueProperties) -> None:
             _check_target(name, EntityPath.parse(target))
     idle = properties.auto_delete_on_idle
     if idle is not None and idle < _SHORTEST_IDLE:
-        raise InvalidRequest(f"auto_delete_on_idle: at least {_SHORTEST_IDLE} expected, got {idle}")
+        raise InvalidRequest(f"AutoDeleteOnIdle: at least {_SHORTEST_IDLE} expected, got {idle}")
     for name in ("lock_duration", "default_time_to_live", "duplicate_detection_window"):
         _check_duration(name, getattr(properties, name))
     for name in ("max_size_in_megabytes", "max_message_size"):
         size = getattr(properties, name)
         if size is not None and size < 1:
-            raise InvalidRequest(f"{name}: at least 1 expected, got {size}")
+            raise InvalidRequest(f"{_WORDS[name]}: at least 1 expected, got {size}")
 
 
 def _check_duration(name: str, duration: timedelta | None) -> None:
     if duration is not None and not timedelta(0) < duration <= _LONGEST.get(name, duration):
         limit = f", at most {_LONGEST[name]}" if name in _LONGEST else ""
-        raise InvalidRequest(f"{name}: more than zero{limit} expected, got {duration}")
+        raise InvalidRequest(f"{_WORDS[name]}: more than zero{limit} expected, got {duration}")
 
 
 def _check_target(name: str, target: EntityPath) -> None:
     if target.is_dead_letter or target.is_subscription:
-        raise InvalidRequest(f"{name}: a queue or topic expected, got {target}")
+        raise InvalidRequest(f"{_WORDS[name]}: a queue or topic expected, got {target}")
 
 
-def check_update(path: EntityPath, old: QueueProperties, new: QueueProperties) -> None:
+def check_update(path: EntityPath, kind: str, old: QueueProperties, new: QueueProperties) -> None:
     """
-    As `check_properties`; also refuses to change properties that are fixed at creation.
+    As `check_properties`; also refuses to change properties that are fixed at creation. `kind` is
+    Service Bus's word for the entity.
 
     Raises:
         InvalidRequest: names the property.
     """
-    for name in _NEVER_CHANGED:
+    for name, refusal in _NEVER_CHANGED.items():
         if getattr(old, name) != getattr(new, name):
-            raise InvalidRequest(f"{name}: can't be changed after the entity was created")
+            raise InvalidRequest(f"{refusal.format(kind)}: {path}")
     check_properties(path, new)
 
 

@@ -36,6 +36,7 @@ from gateway.domain.errors import (
     Unreachable,
 )
 from gateway.wire.rabbitmq.errors import is_of_a_queue_that_is_down
+from gateway.wire.servicebus.sentences import without_sentence
 
 _LOCKED: Final = "amqp:resource-locked"
 ARGUMENT: Final = "com.microsoft:argument-error"
@@ -171,7 +172,7 @@ def error_from_condition(condition: str, description: str) -> BrokerError:
     If the condition asks to reconnect, requests in flight have no answer: `OutcomeUnknown`.
     """
     meaning = meaning_of(condition)
-    text = f"{description} ({condition})" if description else condition
+    text = f"{without_sentence(description)} ({condition})" if description else condition
     if isinstance(meaning, Reaction):
         return OutcomeUnknown(text)
     if meaning is Busy:
@@ -222,17 +223,6 @@ def condition_of(error: GatewayError) -> str:
 def status_of(error: GatewayError) -> int:
     """The status of a reply on $cbs or $management for `error`."""
     return _telling(error)[1]
-
-
-def description_of(error: GatewayError) -> str:
-    """
-    The description that a client gets with the condition.
-
-    Node's SDK recognizes a missing entity only by these words, and retries if they are missing.
-    """
-    if isinstance(error, EntityNotFound):
-        return f"The messaging entity that was asked for could not be found: {error}."
-    return str(error)
 
 
 def _telling(error: GatewayError) -> tuple[str, int]:

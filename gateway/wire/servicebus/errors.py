@@ -50,6 +50,7 @@ from gateway.domain.errors import (
 )
 from gateway.wire.http.hardened_xml import XmlError, parse_xml, text_of, without_illegal
 from gateway.wire.http.messages import Headers, Response
+from gateway.wire.servicebus.sentences import sentence_of, without_sentence
 
 PAIRGATE: Final = ("X-Pairgate", "1")
 ERROR: Final = "X-Pairgate-Error"
@@ -126,7 +127,7 @@ def build_error(error: BrokerError, *, status: int | None = None, tracking: str 
         fields.append((OUTCOME, error.outcome.value))
     if isinstance(error, Busy):
         fields.append(("Retry-After", str(max(0, math.ceil(error.retry_after)))))
-    refusal = build_refusal(status, str(error), tracking=tracking)
+    refusal = build_refusal(status, sentence_of(error), tracking=tracking)
     return attrs.evolve(refusal, headers=Headers.of([*refusal.headers.items, *fields]))
 
 
@@ -159,7 +160,7 @@ def parse_error(response: Response, *, settling: bool = False) -> BrokerError:
     A refusal without an <Error>, every success other than the expected one, and a redirect is an
     unknown outcome. With `settling`, 404 and 410 are about the lock.
     """
-    detail = _written(response.body) or ""
+    detail = without_sentence(_written(response.body) or "")
     name = response.headers.get(ERROR) or ""
     known = _BY_NAME.get(name)
     said = f"{name}, " if known else ""  # the answer to HEAD has no other text

@@ -127,7 +127,7 @@ async def test_a_client_that_only_reads_or_sends_is_refused_before_its_body_is_r
     head = frontend.check_head(request)
 
     assert (answer.status, head and head.status) == (401, 401)
-    assert "'Manage' claim is required" in value_of(answer)["error"]
+    assert "'Manage' claim(s) are required" in value_of(answer)["error"]
     assert control.orders == []
 
 

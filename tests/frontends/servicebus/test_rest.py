@@ -333,7 +333,7 @@ async def test_each_operation_wants_its_right(
         client.key_name = owned.value
         answer = await client.ask(method, target)
         if answer.status == 401:
-            assert f"'{right.value}' claim is required" in detail(answer)
+            assert f"'{right.value}' claim(s) are required" in detail(answer)
             refused.append(owned)
 
     assert refused == [owned for owned in Right if owned not in {right, Right.MANAGE}]

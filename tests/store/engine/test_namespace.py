@@ -490,7 +490,7 @@ def test_an_update_tells_what_the_queue_is_now() -> None:
 def test_a_queue_whose_properties_make_no_sense_is_not_made() -> None:
     space = make()
 
-    with pytest.raises(InvalidRequest, match="lock_duration"):
+    with pytest.raises(InvalidRequest, match="LockDuration"):
         create(space, "orders", lock_duration=timedelta(0))
     assert names(space) == []
 

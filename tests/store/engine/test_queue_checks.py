@@ -42,26 +42,33 @@ def test_a_property_may_be_at_its_limit(properties: dict[str, Any]) -> None:
 
 
 def test_a_limit_is_named_where_there_is_one() -> None:
-    with pytest.raises(
-        InvalidRequest, match=r"^lock_duration: more than zero, at most 0:05:00 exp"
-    ):
+    with pytest.raises(InvalidRequest, match=r"^LockDuration: more than zero, at most 0:05:00 exp"):
         check(lock_duration=timedelta(0))
     with pytest.raises(
-        InvalidRequest, match=r"^default_time_to_live: more than zero expected, got"
+        InvalidRequest, match=r"^DefaultMessageTimeToLive: more than zero expected, got"
     ):
         check(default_time_to_live=timedelta(0))
 
 
-@pytest.mark.parametrize("name", ["requires_session", "requires_duplicate_detection"])
-def test_the_properties_that_an_entity_was_made_with_stay(name: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"^{name}: can't be changed"):
-        check_update(ORDERS, QueueProperties(), QueueProperties(**{name: True}))
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("requires_session", "The value for the RequiresSession property of an existing Queue"),
+        ("requires_duplicate_detection", "The value for the RequiresDuplicateDetection property"),
+        ("enable_partitioning", "Partitioning cannot be changed for Queue: orders"),
+    ],
+)
+def test_the_properties_that_an_entity_was_made_with_stay(name: str, text: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"^{text}.*"):
+        check_update(ORDERS, "Queue", QueueProperties(), QueueProperties(**{name: True}))
 
 
 def test_an_update_makes_as_much_sense_as_a_new_entity() -> None:
-    check_update(ORDERS, QueueProperties(), QueueProperties(max_delivery_count=3))
-    with pytest.raises(InvalidRequest, match="lock_duration"):
-        check_update(ORDERS, QueueProperties(), QueueProperties(lock_duration=timedelta(0)))
+    check_update(ORDERS, "Queue", QueueProperties(), QueueProperties(max_delivery_count=3))
+    with pytest.raises(InvalidRequest, match="LockDuration"):
+        check_update(
+            ORDERS, "Queue", QueueProperties(), QueueProperties(lock_duration=timedelta(0))
+        )
 
 
 @pytest.mark.parametrize(

@@ -662,6 +662,13 @@ def test_an_unused_topic_is_no_queue_but_its_subscriptions_are_told_of_as_queues
     assert space.inspect(T, at(1)).properties.max_delivery_count == 3
 
 
+def test_the_partitioning_of_a_topic_stays() -> None:
+    made = unused(Disk())
+
+    with pytest.raises(InvalidRequest, match="Partitioning cannot be changed for Topic"):
+        made.update(NEWS, TopicProperties(enable_partitioning=True), None, at(1))
+
+
 def test_a_circle_through_an_unused_topic_is_one_too() -> None:
     disk = Disk()
     made = Topics(make(store=disk))

@@ -1,7 +1,5 @@
 """Error conditions and errors: the table of the error model of Service Bus, 8.1, row by row."""
 
-import re
-
 import pytest
 
 from gateway.domain import errors
@@ -33,7 +31,6 @@ from gateway.domain.errors import (
 from gateway.wire.amqp.conditions import (
     Reaction,
     condition_of,
-    description_of,
     error_from_condition,
     meaning_of,
 )
@@ -175,12 +172,6 @@ def test_no_client_reads_more_than_is_known(error_class: type[BrokerError]) -> N
 )
 def test_an_error_is_this_condition(error: BrokerError, condition: str) -> None:
     assert condition_of(error) == condition
-
-
-def test_an_entity_that_is_not_there_is_told_in_the_words_that_sdks_look_for() -> None:
-    text = description_of(EntityNotFound("there is no queue 'nowhere'"))
-
-    assert re.search("The messaging entity .* could not be found.*'nowhere'", text)
 
 
 def test_a_queue_of_rabbitmq_whose_node_is_down_is_an_outage_and_not_missing():

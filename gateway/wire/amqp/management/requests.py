@@ -9,7 +9,6 @@ from gateway.domain.errors import BrokerError, GatewayError, NotSupported
 from gateway.domain.message import Kind, Typed, Value
 from gateway.wire.amqp.conditions import (
     condition_of,
-    description_of,
     error_from_condition,
     status_of,
 )
@@ -17,6 +16,7 @@ from gateway.wire.amqp.exchange import NodeRequest, Reply, number_of, text_of
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.fields import fields_of
 from gateway.wire.amqp.management.table import DELETES, EXCHANGES, HANDS_OUT, SESSIONS, Shape
+from gateway.wire.servicebus.sentences import sentence_of
 
 NODE: Final = "$management"
 
@@ -95,7 +95,7 @@ def refusal_of(request: NodeRequest, error: GatewayError) -> Reply:
     return Reply(
         id=request.id,
         status=status_of(error),
-        description=description_of(error),
+        description=sentence_of(error),
         condition=condition_of(error),
     )
 

@@ -35,7 +35,6 @@ from gateway.domain.message import (
     Typed,
     symbol,
 )
-from gateway.wire.amqp.conditions import description_of
 from gateway.wire.amqp.exchange import (
     NodeRequest,
     Reply,
@@ -57,6 +56,7 @@ from gateway.wire.amqp.management.requests import (
 )
 from gateway.wire.amqp.management.table import EXCHANGES
 from gateway.wire.amqp.message import decode_message, encode_message
+from gateway.wire.servicebus.sentences import sentence_of
 from tests.strategies import amqp_values, longs, messages, moments
 from tests.wire.amqp.recorded import RECORDED
 
@@ -457,7 +457,7 @@ def test_a_refusal_says_why(error: GatewayError, status: int, condition: str) ->
     reply = parse_reply(build_reply(refusal_of(NodeRequest(operation="", id=UUID(TOKEN)), error)))
 
     assert reply == Reply(
-        id=UUID(TOKEN), status=status, description=description_of(error), condition=condition
+        id=UUID(TOKEN), status=status, description=sentence_of(error), condition=condition
     )
 
 
