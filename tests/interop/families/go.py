@@ -1,0 +1,135 @@
+"""Programs of ours with the clients for Go, as Go's own tests; their versions are in `go.mod`."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from tests.interop.family import Family, Outcome, Result, Suite, Wishes
+from tests.interop.gateways import HERE, Gateway, gateway
+
+MODULE: Final = HERE / "go"
+GO: Final = shutil.which("go") or "/usr/local/go/bin/go"
+TEMPLATES: Final = {
+    "azservicebus": "gateway.toml",
+    "azqueue": "storage.toml",
+    "go-amqp": "primary.toml",
+}
+_OUTCOMES: Final[Mapping[str, Outcome]] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
+# Seconds until a primary that was killed runs again: longer than the pair needs to notice.
+_DOWN: Final = 5.0
+QUEUE: Final = "amqp"  # in `primary.toml`
+
+
+def _run(package: str, client: str, wishes: Wishes) -> Mapping[str, Result]:
+    with gateway(TEMPLATES[client]) as served:
+        return _tested(package, served, wishes, {"INTEROP_QUEUE": QUEUE})
+
+
+def _run_outage(wishes: Wishes) -> Mapping[str, Result]:
+    """Against a pair whose primary is a process of its own, which the tests freeze and kill."""
+    with (
+        gateway("primary.toml", name="primary") as primary,
+        gateway("pair.toml", primary=primary.port) as served,
+        _kept_running(primary) as pid,
+    ):
+        return _tested("outage", served, wishes, {"INTEROP_PRIMARY_PID": str(pid)})
+
+
+@contextmanager
+def _kept_running(primary: Gateway) -> Iterator[Path]:
+    """Start the process again some seconds after it was killed; yield the file with its pid."""
+    file, over = primary.folder / "pid", threading.Event()
+    file.write_text(str(primary.process.pid))
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            if primary.process.poll() is not None and not over.wait(_DOWN):
+                primary.start()
+                file.write_text(str(primary.process.pid))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield file
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _tested(
+    package: str, served: Gateway, wishes: Wishes, more: Mapping[str, str]
+) -> dict[str, Result]:
+    """The result of each test, and what it printed if it failed."""
+    words = ["-run", wishes.words] if wishes.words else []
+    # One package a run, one test after another: some kill the primary.
+    command = [GO, "test", "-json", "-count=1", "-timeout=10m", *words, f"./{package}"]
+    places = {"INTEROP_PORT": str(served.port), "INTEROP_AUTHORITY": str(served.authority)}
+    done = subprocess.run(
+        command,
+        cwd=MODULE,
+        env={**os.environ, **places, **more},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found: dict[str, Result] = {}
+    said: dict[str, str] = {}
+    for line in done.stdout.splitlines():
+        event = json.loads(line)
+        name, action = event.get("Test"), event["Action"]
+        if name is not None and action == "output":
+            said[name] = said.get(name, "") + event["Output"]
+        elif name is not None and action in _OUTCOMES:
+            reason = "" if action == "pass" else " ".join(said.get(name, "").split())
+            found[name] = Result(_OUTCOMES[action], reason)
+    if not found:  # it doesn't compile
+        sys.exit(f"{done.stdout}{done.stderr}")
+    return found
+
+
+def _version(module: str) -> str:
+    found = re.search(rf"^\t\S*{module} v(\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    assert found is not None, f"{module} isn't in go.mod"
+    return found[1]
+
+
+def _missing() -> str:
+    return "" if Path(GO).exists() else "Go 1.25 or newer, as `go` on the PATH"
+
+
+def _suite(name: str, package: str, module: str, what: str) -> Suite:
+    run = _run_outage if package == "outage" else partial(_run, package, name)
+    client = module.partition("/")[0]
+    return Suite(name=name, client=client, version=_version(module), what=what, run=run)
+
+
+FAMILY: Final = Family(
+    name="go",
+    language="Go",
+    suites=(
+        _suite(
+            "azservicebus",
+            "servicebus",
+            "azservicebus",
+            "messages, sessions, subscriptions, administration, WebSocket, signatures",
+        ),
+        _suite(
+            "azservicebus-outage",
+            "outage",
+            "azservicebus",
+            "producers while the primary freezes, and is killed and started again",
+        ),
+        _suite("azqueue", "queue", "azqueue/v2", "queues, messages, signatures, policies"),
+        _suite("go-amqp", "amqp", "go-amqp", "sections and types, settlement, many frames"),
+    ),
+    missing=_missing,
+)
