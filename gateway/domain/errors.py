@@ -11,6 +11,7 @@ Every error that crosses a port: its outcome, and whether it counts as an outage
         │   └── StorageFull        not sent    yes   the broker's disk is full (HTTP 507)
         ├── OutcomeUnknown         unknown     yes   connection loss after the hand-over
         │   ├── NoAnswer           unknown     yes   time-out after the hand-over
+        │   ├── PartlyAccepted     unknown     yes   some messages of a batch, without the others
         │   └── HolderSilent       unknown     yes   no answer of the gateway that holds a delivery
         ├── Busy                   not sent    no    ServerBusy: wait, then send again
         ├── QuotaExceeded          not sent    no    the entity is full
@@ -47,7 +48,7 @@ what follows.
 
 import enum
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Final
 
@@ -121,6 +122,24 @@ class OutcomeUnknown(BrokerError):
 
 class NoAnswer(OutcomeUnknown):
     """No answer came in time. Several entities without one mean that the broker is unreachable."""
+
+
+class PartlyAccepted(OutcomeUnknown):
+    """
+    The namespace has accepted some messages of a batch, and not all: unknown for the batch, and
+    known for each message. `accepted` are those messages, as objects: who has sent others instead
+    finds none of its own among them. `why` is the error of the others; the worst if several.
+    """
+
+    def __init__(
+        self, message: str, accepted: Sequence[object] = (), why: BrokerError | None = None
+    ) -> None:
+        super().__init__(message)
+        self.accepted = accepted
+        self.why = why or OutcomeUnknown(message)
+
+    def has_accepted(self, message: object) -> bool:
+        return any(each is message for each in self.accepted)
 
 
 class HolderSilent(OutcomeUnknown):

@@ -115,7 +115,7 @@ class _Posted:
     sender: Sender
     began: float
     under_way: Sequence[InFlight]
-    messages: int
+    messages: Sequence[Message]
     size: int  # bytes
 
 
@@ -240,17 +240,17 @@ class AmqpBroker:
         began = trio.current_time()
         with sender.peer.judged(began):
             under_way = await post_all(sender, transfers_of(payloads, sender))
-        return _Posted(sender, began, under_way, len(payloads), sum(map(len, payloads)))
+        return _Posted(sender, began, under_way, messages, sum(map(len, payloads)))
 
     async def _verdict(self, entity: EntityPath, posted: _Posted) -> BrokerError | None:
         try:
             with posted.sender.peer.judged(posted.began, changes=True):
-                await check_all(posted.sender, posted.under_way)
+                await check_all(posted.sender, posted.under_way, posted.messages)
         except BrokerError as error:
             if isinstance(error, _GONE):
                 self._senders.forget(entity)
             return error
-        self.meter.carried(Operation.SEND, posted.messages, posted.size)
+        self.meter.carried(Operation.SEND, len(posted.messages), posted.size)
         return None
 
     @asynccontextmanager

@@ -14,6 +14,7 @@ from gateway.domain.errors import (
     MessageTooLarge,
     Outcome,
     OutcomeUnknown,
+    PartlyAccepted,
     Unavailable,
 )
 from gateway.domain.message import Message, Typed
@@ -87,24 +88,23 @@ async def post_all(  # noqa: ASYNC910 each outcome is waited for
 
 
 async def check_all(  # noqa: ASYNC910 each outcome is waited for
-    sender: Sender, under_way: Sequence[InFlight]
+    sender: Sender, under_way: Sequence[InFlight], messages: Sequence[Message]
 ) -> None:
     """
-    Return when all transfers were accepted. All transfers together have one outcome.
+    Return when all transfers of these messages were accepted. All together have one outcome.
 
     Raises:
-        BrokerError: not all were accepted; `OutcomeUnknown` if a part may have arrived.
+        BrokerError: not all were accepted; `OutcomeUnknown` if a part may have arrived, and
+            `PartlyAccepted` if it is known of each message.
     """
-    errors: list[BrokerError] = []
+    verdicts: list[BrokerError | None] = []
     for each in under_way:
         try:
-            error = verdict(await each.outcome(), sender.peer.dialect)
+            verdicts.append(verdict(await each.outcome(), sender.peer.dialect))
         except OutcomeUnknown as unknown:
-            error = unknown
-        if error is not None:
-            errors.append(error)
-    if errors:
-        raise _one_of(errors, len(under_way))
+            verdicts.append(unknown)
+    if any(verdicts):
+        raise _one_of(verdicts, messages)
 
 
 def verdict(state: DeliveryState | None, dialect: Dialect) -> BrokerError | None:
@@ -126,14 +126,17 @@ def verdict(state: DeliveryState | None, dialect: Dialect) -> BrokerError | None
     return OutcomeUnknown("the message was settled without an outcome")
 
 
-def _one_of(errors: Sequence[BrokerError], of: int) -> BrokerError:
+def _one_of(verdicts: Sequence[BrokerError | None], messages: Sequence[Message]) -> BrokerError:
+    errors = [each for each in verdicts if each is not None]
     unknown = [each for each in errors if each.outcome is Outcome.UNKNOWN]
-    if len(errors) == of and not unknown:
-        return errors[0]
-    if of == 1:
-        return errors[0]
-    text = f"{of - len(errors)} of {of} parts were accepted, then: {(unknown or errors)[0]}"
-    return OutcomeUnknown(text)
+    worst, of = (unknown or errors)[0], len(verdicts)
+    if of == 1 or (len(errors) == of and not unknown):
+        return worst
+    text = f"{of - len(errors)} of {of} parts were accepted, then: {worst}"
+    if of != len({id(message) for message in messages}):  # a batch, or one message several times
+        return OutcomeUnknown(text)
+    accepted = [message for message, error in zip(messages, verdicts, strict=True) if error is None]
+    return PartlyAccepted(text, accepted, worst)
 
 
 def _batch_size(sender: Sender) -> int:

@@ -28,6 +28,7 @@ from gateway.domain.errors import (
     EntityNotFound,
     NotSupported,
     Outcome,
+    PartlyAccepted,
 )
 from gateway.domain.events.gateway import DeadLettered, Syphoned, SyphonFailed
 from gateway.domain.message import (
@@ -141,20 +142,23 @@ class Mover:
                 window = self.progress.within_rate(min(most, permit.most))
                 chunk = claimed[: 1 if singly else window]
                 error = await self._send(chunk, permit, room)
+            accepted = [each for each in chunk if each.copy not in self._claimed]
+            rest = [each for each in chunk if each.copy in self._claimed]
+            if accepted:
+                await self._complete_all(entity, accepted)
+                del claimed[: len(chunk)]
+                claimed[:0] = rest
             if error is None:
-                await self._complete_all(entity, chunk)
                 most *= 2
-            elif isinstance(error, MESSAGE_FAULTS) and len(chunk) > 1:
+            elif isinstance(error, MESSAGE_FAULTS) and len(rest) > 1:
                 singly = True  # to find the message at fault
-                continue
             elif self._is_final(entity, error):
-                await self._dead_letter_all(chunk, type(error).__name__, str(error))
+                await self._dead_letter_all(rest, type(error).__name__, str(error))
+                del claimed[: len(rest)]
                 if self.in_session and self.unconfirmed:  # nothing may pass that message
-                    del claimed[: len(chunk)]
                     return
             else:
                 return
-            del claimed[: len(chunk)]
 
     async def _begin(self, entity: EntityPath, claimed: list[BacklogMessage]) -> Permit | None:
         """
@@ -204,13 +208,22 @@ class Mover:
         self.copies.advance(CopyEvent.HANDED_OVER, copies)
         try:
             await send_in_time(self.primary, entity, messages, seconds)
-        except BrokerError as error:
+        except PartlyAccepted as partly:
+            pairs = list(zip(chunk, messages, strict=True))
+            accepted = [each for each, message in pairs if partly.has_accepted(message)]
+            rest = [each.copy for each, message in pairs if not partly.has_accepted(message)]
+            self._release(CopyEvent.ACCEPTED, accepted)
+            self.copies.advance(CopyEvent.FAILED, rest)
+            error = partly.why if accepted else partly
+        except BrokerError as failed:
             self.copies.advance(CopyEvent.FAILED, copies)
-            self.backoffs.load.failed(entity, began, error)
-            return error
-        self.backoffs.confirm(entity, began, len(chunk))
-        self._release(CopyEvent.ACCEPTED, chunk)
-        return None
+            error = failed
+        else:
+            self.backoffs.confirm(entity, began, len(chunk))
+            self._release(CopyEvent.ACCEPTED, chunk)
+            return None
+        self.backoffs.load.failed(entity, began, error)
+        return error
 
     def _release(self, event: CopyEvent, messages: Sequence[BacklogMessage]) -> None:
         """Release the claims of messages that were accepted, dead-lettered or suspended."""

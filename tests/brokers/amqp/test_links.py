@@ -24,6 +24,7 @@ from gateway.domain.errors import (
     NotSupported,
     Outcome,
     OutcomeUnknown,
+    PartlyAccepted,
     QuotaExceeded,
     Unavailable,
     Unreachable,
@@ -231,6 +232,7 @@ async def test_a_schedule_that_nobody_would_keep_is_refused(server, broker):
 
 
 async def test_of_several_messages_one_that_is_refused_makes_the_outcome_unknown(server, broker):
+    first, second, third = (Message(message_id=each) for each in "123")
     accept = server.on_transfer
     error = AmqpError(condition="amqp:resource-limit-exceeded")
 
@@ -241,13 +243,18 @@ async def test_of_several_messages_one_that_is_refused_makes_the_outcome_unknown
             accept(served, event)
 
     server.on_transfer = second_only
-    some = await failure_of(broker.send(ORDERS, ONE * 3))
+    some = await failure_of(broker.send(ORDERS, [first, second, third]))
+    server.told.clear()
+    alike = await failure_of(broker.send(ORDERS, ONE * 3))
     server.on_transfer = lambda served, event: served.engine.settle(
         event.delivery, Rejected(error=error)
     )
     none = await failure_of(broker.send(ORDERS, ONE * 3))
 
-    assert (type(some), type(none)) == (OutcomeUnknown, QuotaExceeded)
+    assert (type(alike), type(none)) == (OutcomeUnknown, QuotaExceeded)
+    assert isinstance(some, PartlyAccepted)
+    assert [some.has_accepted(each) for each in (first, second, third)] == [True, False, True]
+    assert isinstance(some.why, QuotaExceeded)
 
 
 # ActiveMQ Artemis, "AMQP: Links and routing": the capability queue of a terminus asks for anycast.
