@@ -137,14 +137,16 @@ class BacklogDepth:
         return None
 
     def _hear(self) -> None:
-        """Let the model know what the other gateways tell to have diverted."""
+        """Let the model know what the other processes tell to have diverted and moved."""
+        known, own = self._reader.known, self._reader.process
+        if known.unknown:
+            return
         told = {
-            each.process: each.gateway.diverted.total
-            for each in self._reader.others
-            if each.gateway is not None
+            each.process: each.changes
+            for each in (*known.ended, *known.alive)
+            if each.process != own
         }
-        if not self._reader.known.unknown:
-            self.model.heard(told, self.clock())
+        self.model.heard(told, self.clock())
 
     @property
     def last(self) -> Reading:

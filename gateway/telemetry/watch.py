@@ -127,6 +127,7 @@ class GatewayWatch:
         factory=Counter, init=False
     )  # by `label_of` their reason
     diverted_messages: MessageCounts = attrs.field(factory=MessageCounts, init=False)
+    spooled: int = attrs.field(default=0, init=False)  # messages among them
     moved_messages: MessageCounts = attrs.field(factory=MessageCounts, init=False)
     connections: Connections = attrs.field(factory=Connections, init=False)
     # By the states before and after, and the cause.
@@ -229,6 +230,8 @@ class GatewayWatch:
         self.diverted_messages.record(event.entity, event.messages)
         if event.accepted_by is AcceptedBy.BACKLOG:
             self.backlog.diverted(event.entity, event.messages, self._clock())
+        else:
+            self.spooled += event.messages
         key = event.entity.key
         if key in self._diverted or len(self._diverted) < MOST_DIVERTED:
             self._diverted[key] += event.messages

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from importlib import metadata
@@ -181,13 +182,30 @@ async def _described(
     )
 
 
-def counted_by(workers: Iterable[Status]) -> tuple[int, int]:
-    """The messages that these have diverted, and those of producers that may be there twice."""
-    elsewhere = (AcceptedBy.BACKLOG.value, AcceptedBy.SPOOL.value)
+@attrs.frozen
+class WorkerCounts:
+    """Messages of producers that workers have counted since their start."""
+
+    backlog: int  # that were left there
+    spooled: int
+    possibly_twice: int
+
+    @property
+    def diverted(self) -> int:
+        return self.backlog + self.spooled
+
+
+def counted_by(workers: Iterable[Status]) -> WorkerCounts:
+    """What these have counted together."""
     pairs = [each.pair for each in workers if each.pair is not None]
-    sends = (each for pair in pairs for each in pair.sends)
-    diverted = sum(each.messages for each in sends if each.accepted_by in elsewhere)
-    return diverted, sum(pair.possibly_twice.get(PRODUCERS, 0) for pair in pairs)
+    sent = Counter[str]()
+    for send in (each for pair in pairs for each in pair.sends):
+        sent[send.accepted_by] += send.messages
+    return WorkerCounts(
+        backlog=sent[AcceptedBy.BACKLOG.value],
+        spooled=sent[AcceptedBy.SPOOL.value],
+        possibly_twice=sum(pair.possibly_twice.get(PRODUCERS, 0) for pair in pairs),
+    )
 
 
 async def gateway_record(runtime: Runtime, figures: OwnFigures) -> GatewayRecord:
@@ -196,15 +214,16 @@ async def gateway_record(runtime: Runtime, figures: OwnFigures) -> GatewayRecord
     workers: Iterable[Status] = (*of_workers.running, *of_workers.ended)
     spool = None if figures.spool is None else await figures.spool.read(SPOOL_SECONDS)
     diverted = runtime.observer.diverted_messages
-    by_workers, twice = counted_by(workers)
+    counted = counted_by(workers)
     own = diverted.read(MOST_NAMES)
     return GatewayRecord(
-        possibly_twice=runtime.observer.possibly_twice[PRODUCERS] + twice,
+        possibly_twice=runtime.observer.possibly_twice[PRODUCERS] + counted.possibly_twice,
         diverted=CountByName(
-            total=own.total + by_workers,
+            total=own.total + counted.diverted,
             most=own.most,
-            is_whole=own.is_whole and not by_workers,
+            is_whole=own.is_whole and not counted.diverted,
         ),
+        spooled=runtime.observer.spooled + counted.spooled,
         spool=None if spool is None else spool.pending,
         drills=tuple(figures.drills()),
     )

@@ -4,12 +4,13 @@ of that knowledge.
 
     depth now = last reading + diverted since - moved since
 
-The process knows what it has diverted and moved itself. What others do shows in the readings alone:
-each is compared with the depth that the process expected. While they agree, nobody else changes the
-backlog, and the counts go on between two readings. Otherwise the last reading is told as it was,
-with its date. So a figure differs from the truth at most by what others have changed since its
-date. Their records tell what they have diverted, but not when: a reading of 0 from before that is
-no empty backlog.
+The process knows what it has diverted and moved itself. What others do shows in the readings: each
+is compared with the depth that the process expected. While they agree, nobody else changes the
+backlog, and the counts go on between two readings. Otherwise the counts go on once each other
+process has told in two records what it changed between them, both since the reading; until then
+the last reading is told as it was, with its date. So a figure differs from the truth at most by
+what others have changed since its date. A record tells how much, but not when: what changed before
+the first one may be in the reading, and a reading of 0 from before is no empty backlog.
 
 No clock: dates are arguments, in UTC.
 """
@@ -23,6 +24,7 @@ from typing import Final
 import attrs
 
 from gateway.domain.entity import EntityPath
+from gateway.domain.health.told_changes import OthersChanges, ToldChanges
 
 MOST: Final = 10_000  # entities that are counted
 # A depth of 0 is news of the past as soon as messages may be diverted: in an outage an empty
@@ -85,7 +87,10 @@ class _CountedChanges:
 
 @attrs.define(eq=False)
 class BacklogModel:
-    """Fed with readings and with the messages that this process diverts and moves."""
+    """
+    Fed with readings, with the messages that this process diverts and moves, and with what others
+    tell to have diverted and moved.
+    """
 
     most: int = MOST
     last_decrease: datetime | None = attrs.field(default=None, init=False)  # seen in a reading
@@ -99,8 +104,7 @@ class BacklogModel:
     _agreed: int = attrs.field(default=AGREED, init=False)  # readings in a row as expected
     _others: int = attrs.field(default=0, init=False)  # messages that this process didn't count
     _failed: str = attrs.field(default="", init=False)  # why the secondary didn't answer since
-    _told: Mapping[str, int] = attrs.field(factory=dict, init=False)  # messages by process
-    _told_at: datetime | None = attrs.field(default=None, init=False)  # of the last that were more
+    _others_told: OthersChanges = attrs.field(factory=OthersChanges, init=False)
 
     def diverted(self, entity: EntityPath, messages: int, at: datetime) -> None:
         """Count messages that this process has left on the backlog."""
@@ -110,11 +114,9 @@ class BacklogModel:
         """Count messages that the syphon of this process has taken from the backlog."""
         self._count(entity, -messages, at)
 
-    def heard(self, diverted: Mapping[str, int], at: datetime) -> None:
-        """Take the messages that each other process tells to have diverted since its start."""
-        if any(messages > self._told.get(each, 0) for each, messages in diverted.items()):
-            self._told_at = at
-        self._told = diverted
+    def heard(self, told: Mapping[str, ToldChanges], at: datetime) -> None:
+        """Take what each other process of the pair tells to have changed since its start."""
+        self._others_told.hear(told, at)
 
     @property
     def changes(self) -> bool:
@@ -131,6 +133,7 @@ class BacklogModel:
         """Take a reading."""
         self._failed = ""
         is_first, self._last = self._last is None, reading
+        self._others_told.begin(reading.as_of)
         if reading.pending is None:
             self._has_changed = False
             return
@@ -151,14 +154,18 @@ class BacklogModel:
 
     def depth(self, at: datetime, *, held: int = 0, troubled: bool = False) -> Depth:
         """
-        The depth at that date. `held` messages are in the hands of this process's syphon.
-        `troubled`: messages may be diverted now, or the primary can't be asked.
+        The depth at that date. `held` messages are in the hands of this process's syphon; those of
+        others count while they are of after the reading. `troubled`: messages may be diverted now,
+        or the primary can't be asked.
         """
         last = self._last
         if last is None or last.pending is None:
             why = self._failed or (NOT_ASKED if last is None else last.reason)
             return Depth(unknown=why, as_of=None if last is None else last.as_of)
-        pending = self._sum + self._others if self._is_alone else last.pending
+        others = self._others_told
+        told = others.diverted - others.moved
+        pending = self._counted_on(last, last.pending, told)
+        held = max(held, others.held(at, lambda date: self._changed_since(date)[1]))
         age = at - last.ended
         unknown = ""
         if pending < 0:
@@ -171,8 +178,17 @@ class BacklogModel:
             unknown = self._failed or "the last reading is too old"
         if unknown:
             return Depth(unknown=unknown, as_of=last.as_of)
-        about = self._has_changed or pending < held
+        about = self._has_changed or bool(told) or pending < held
         return Depth(pending=max(pending, held), as_of=last.as_of, counted=about, unknown="")
+
+    def _counted_on(self, last: DepthReading, pending: int, told: int) -> int:
+        """The messages of the last reading with the changes since that are known."""
+        if self._is_alone:
+            return self._sum + self._others + told
+        if not self._others_told.are_known:
+            return pending
+        diverted, moved = self._changed_since(last.as_of)
+        return pending + diverted - moved + told
 
     def by_entity(self, number: int, depth: Depth) -> Mapping[str, int] | None:
         """
@@ -206,11 +222,13 @@ class BacklogModel:
     @property
     def _has_news(self) -> bool:
         """True if others told after the last reading that they have diverted messages."""
-        last, told = self._last, self._told_at
+        last, told = self._last, self._others_told.news_at
         return last is not None and told is not None and last.as_of <= told
 
     def _knows_entities(self, depth: Depth) -> bool:
         known = self._is_alone and self._is_whole and not self._others
+        others = self._others_told
+        known = known and not others.diverted and not others.moved
         return known and depth.pending == self._sum
 
     def _count(self, entity: EntityPath, messages: int, at: datetime) -> None:

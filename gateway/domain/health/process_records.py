@@ -14,6 +14,7 @@ import attrs
 
 from gateway.domain.health.heartbeats import MISSED, Heartbeat, SyphonsSeen, newest_among
 from gateway.domain.health.problems import Problem
+from gateway.domain.health.told_changes import ToldChanges
 from gateway.domain.operators.given_orders import GivenOrder
 
 # For which the orders in a record hold, and the secondary keeps it: three times as long as from one
@@ -45,7 +46,8 @@ class GatewayRecord:
     """The part of a gateway."""
 
     diverted: CountByName = attrs.field(factory=CountByName)  # by entity
-    spool: int | None = None  # messages; None: not known, or there is no spool
+    spooled: int = 0  # messages of `diverted` that the spool has accepted
+    spool: int | None = None  # messages in it; None: not known, or there is no spool
     # Messages of producers that may have arrived twice, since the start; None: it isn't told.
     possibly_twice: int | None = None
     drills: tuple[str, ...] = ()  # in force
@@ -113,6 +115,18 @@ class ProcessRecord:
     def kept_for(self) -> timedelta:
         """The time for which the secondary keeps the record."""
         return max(self.lifetime, self.alive_for) if self.orders else self.alive_for
+
+    @property
+    def changes(self) -> ToldChanges:
+        """What the process has changed on the backlog since its start."""
+        gateway, syphon = self.gateway or GatewayRecord(), self.syphon or SyphonRecord()
+        return ToldChanges(
+            at=self.at,
+            diverted=gateway.diverted.total - gateway.spooled,
+            moved=syphon.moved.total,
+            held=0 if self.ended else syphon.in_hand or 0,
+            runs=not self.ended,
+        )
 
     def heartbeat(self) -> Heartbeat | None:
         """The record as earlier versions know it; None: no syphon is in the process."""

@@ -155,9 +155,10 @@ def _is_sound(record: ProcessRecord) -> bool:
     seconds = (record.interval, record.lifetime.total_seconds())
     counts = [record.revision, record.orders_left_out]
     if record.gateway is not None:
-        counts.append(record.gateway.diverted.total)
+        diverted, spooled = record.gateway.diverted.total, record.gateway.spooled
+        counts += [diverted, spooled, diverted - spooled]
     if record.syphon is not None:
-        counts.append(record.syphon.moved.total)
+        counts += [record.syphon.moved.total, record.syphon.in_hand or 0]
     for order in record.orders:
         check_targets(order.targets)
         check_reason(order.reason)

@@ -69,8 +69,8 @@ async def _watch(parts: Parts) -> Iterable[Service]:
 
     async def count_workers() -> ClientCounts:
         found = await parts.workers()
-        diverted, twice = counted_by([*found.running, *found.ended])
-        return ClientCounts(diverted=diverted, possibly_twice=twice)
+        counted = counted_by([*found.running, *found.ended])
+        return ClientCounts(diverted=counted.diverted, possibly_twice=counted.possibly_twice)
 
     watch = OutageWatch(
         book=book,
