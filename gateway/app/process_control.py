@@ -19,6 +19,7 @@ from gateway.domain.operators.process import (
     Workload,
 )
 from gateway.frontends.admin.readiness import Readiness
+from gateway.pairing.records.order_book import OrderBook
 from gateway.ports import Observer
 
 
@@ -32,6 +33,8 @@ class ProcessControl:
     work: Callable[[], Workload]
     reloader: Reloader | None = None
     place: str = ""  # as the records of its pair name the process
+    # The orders of its pair; None: it leaves no records.
+    book: OrderBook | None = None
     ended: trio.Event = attrs.field(factory=trio.Event)  # set when the drain has ended
     _began: float = attrs.field(default=0.0, init=False)  # the drain, by Trio's clock
     _before: Workload | None = attrs.field(default=None, init=False)
@@ -96,6 +99,8 @@ class ProcessControl:
         self._report(order, operator, changed=result.changed)
         if result.problems:
             raise InvalidRequest(f"nothing was changed: {'; '.join(result.problems)}")
+        if order.everywhere and self.book is not None:
+            self.book.ask_reload()
         return ProcessAnswer(
             action=order.action.value,
             changed=result.changed,
@@ -109,6 +114,8 @@ class ProcessControl:
     def _apply(self, fresh: Loaded) -> None:
         for apply in self._appliers:
             apply(fresh)
+        if self.book is not None:
+            self.book.given.notify()  # the record tells the keys that were read
 
     def _drained(self) -> DrainReport:
         before, now = self._before, self.work()
@@ -122,3 +129,21 @@ class ProcessControl:
         self.observer.report(
             ControlCalled.by(operator, order.action.value, changed=changed, reason=order.reason)
         )
+
+
+@attrs.frozen
+class ReloadFollower:
+    """Reloads whenever another process of the pair asks all to."""
+
+    process: ProcessControl
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled; return at once if the process leaves no records."""
+        task_status.started()
+        book = self.process.book
+        if book is None:
+            return
+        seen = book.reloads.version
+        while True:
+            seen = await book.reloads.wait(seen)
+            await self.process.reload()

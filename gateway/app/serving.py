@@ -34,7 +34,7 @@ from gateway.app.given import GivenSockets, from_systemd
 from gateway.app.logs import Reloader
 from gateway.app.pools import Pool, PoolPlan, pool_row
 from gateway.app.process import SignalWatch, Trimmer, allow_files, collect_seldom
-from gateway.app.process_control import ProcessControl
+from gateway.app.process_control import ProcessControl, ReloadFollower
 from gateway.app.runtime import Runtime
 from gateway.app.succession import Served, Start, Succession, open_succession
 from gateway.config.endpoints import ADMIN, SERVE, moved
@@ -240,7 +240,12 @@ class _Gateway:
             own,
             ending,
             announce=announce,
-            services=[SignalWatch(process.drain, process.reload), *services, *further],
+            services=[
+                SignalWatch(process.drain, process.reload),
+                ReloadFollower(process),
+                *services,
+                *further,
+            ],
             pool=pool,
         )
 
@@ -318,6 +323,7 @@ def _make_control(
         reloader=reloader,
         ended=ending.ended,
         place="" if records is None else records.place,
+        book=None if records is None else records.book,
     )
 
 

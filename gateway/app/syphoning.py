@@ -22,7 +22,7 @@ from gateway.app.identities import find_destination
 from gateway.app.logs import Reloader
 from gateway.app.process import SignalWatch, collect_seldom
 from gateway.app.process_admin import ProcessAdmin
-from gateway.app.process_control import ProcessControl
+from gateway.app.process_control import ProcessControl, ReloadFollower
 from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_store
 from gateway.app.status.board import LoneSyphon, StatusBoard
@@ -208,6 +208,7 @@ def _make_admin(
         work=ending.work,
         reloader=reloader,
         place="" if parts.records is None else parts.records.place,
+        book=None if parts.records is None else parts.records.book,
     )
     steering.on_reload(apply)
     assert parts.control is not None, "made before"
@@ -225,6 +226,7 @@ async def _run(
                 for store in parts.opened.stores:
                     nursery.start_soon(watch_store, store, ending.fail)
                 await nursery.start(SignalWatch(steering.drain, steering.reload).run)
+                await nursery.start(ReloadFollower(steering).run)
                 for service in services:
                     await nursery.start(service.run)
                 ending.readiness.begin()

@@ -4,17 +4,18 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import click
+import trio
 from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import key_rotation
 from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.asking import ask_status, give
-from gateway.app.operations.key_rotation import ENVELOPE, KeyRotation
+from gateway.app.operations.key_rotation import ENVELOPE, KeyRotation, KeysRead
 from gateway.commands.admin import add_gateway
 from gateway.commands.terminal import (
     Invocation,
@@ -31,6 +32,7 @@ from gateway.config.source import FILE_NAME
 from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
 from gateway.wire.pairgate.control_calls import RELOAD
 
+ASKED_EVERY: Final = 2.0  # seconds: a gateway reads the records no sooner
 OTHERS: Final = tuple(each for each in PROCESSES if each != SERVE)
 
 
@@ -48,22 +50,29 @@ def keys() -> None:
 @click.option("--use", is_flag=True, help="Of the envelope: let the new key sign.")
 @click.option("--finish", is_flag=True, help="End the old key.")
 @click.option(
+    "--wait",
+    type=click.FloatRange(0.0, 600.0),
+    default=15.0,
+    show_default=True,
+    help="Of the envelope: seconds for the pair's processes to tell that they have the keys.",
+)
+@click.option(
     "--force",
     is_flag=True,
     help="With --finish, of the envelope: even if messages may wait under the old key.",
 )
-def rotate(
-    invocation: Invocation, admin: AdminChoice, name: str, *, use: bool, finish: bool, force: bool
-) -> None:
+def rotate(invocation: Invocation, admin: AdminChoice, name: str, **given: Any) -> None:
     """
     Write a new key for NAME; the old one stays valid until --finish.
 
     NAME is that of an [[access]] or [[accounts]], or `envelope`. The key must be in a file. The
     processes that run here and have an endpoint `admin` reload: gateway, syphon, listener, agent.
-    Each step can be repeated.
+    Each step can be repeated. The pair's other processes read their own files again, too, by the
+    records on the secondary, and tell there which keys they have.
 
-    Exit code 3: the key is written, and one of them refused to reload.
+    Exit code 3: the key is written, and not every process has told that it has the keys.
     """
+    use, finish, force = given["use"], given["finish"], given["force"]
     if use and (finish or name != ENVELOPE):
         raise Failure(f"--use: is for {ENVELOPE}, and without --finish", ExitCode.WRONG)
     if force and not (finish and name == ENVELOPE):
@@ -81,11 +90,16 @@ def rotate(
     gateway = _reload(loaded, admin)
     others = {} if admin.url else {kind: _reload_other(loaded, admin, kind) for kind in OTHERS}
     reached = {kind: one for kind, one in others.items() if one}
-    left = _not_reloaded(loaded, admin, [gateway, *reached.values()]) if name == ENVELOPE else ()
-    _print(invocation, made, gateway, reached, left)
+    read: tuple[KeysRead, ...] = ()
+    if name == ENVELOPE:
+        reloads = [gateway, *reached.values()]
+        read = run(_confirmed, invocation.read(), admin, reloads, given["wait"])
+    left = [each for each in read if not each.confirmed]
+    _print(invocation, made, gateway, reached, read)
     refused = [f"{kind}: {one.problem}" for kind, one in others.items() if one and one.refused]
-    if refused:
-        text = f"the key is written, and not every process reloaded: {'; '.join(refused)}"
+    missing = [*refused, *(f"{each.process}: {each.text}" for each in left)]
+    if missing:
+        text = f"the key is written, and not every process has it: {'; '.join(missing)}"
         raise Failure(text, ExitCode.PARTLY)
 
 
@@ -122,7 +136,9 @@ def _reload(loaded: Loaded, admin: AdminChoice) -> _Reload:
     Raises:
         Failure: it refused.
     """
-    order = ProcessOrder(action=ProcessAction.RELOAD, reason="pairgate keys rotate")
+    order = ProcessOrder(
+        action=ProcessAction.RELOAD, reason="pairgate keys rotate", everywhere=True
+    )
     refused: Failure | None = None
     # The gateway may know the old key only, after a step that was interrupted before its reload.
     for config in (loaded.config, _with_old_keys_first(loaded.config)):
@@ -148,15 +164,25 @@ def _reload_other(loaded: Loaded, admin: AdminChoice, kind: str) -> _Reload | No
         return _Reload(problem=str(failure), refused=True)
 
 
-def _not_reloaded(
-    loaded: Loaded, admin: AdminChoice, reloads: Sequence[_Reload]
-) -> tuple[str, ...]:
-    """The other processes of the pair, which need the keys as well, by their records."""
-    status = None
-    with suppress(Failure):
-        _, status = run(ask_status, loaded.config, admin)
+async def _confirmed(
+    loaded: Loaded, admin: AdminChoice, reloads: Sequence[_Reload], seconds: float
+) -> tuple[KeysRead, ...]:
+    """
+    The keys that the pair's processes have by their records, as soon as all have these, or after
+    `seconds`.
+    """
+    pairing = loaded.config.pairing
+    expected = [] if pairing is None else [each.id for each in pairing.envelope_keys]
     places = {each.answer.after.place for each in reloads if each.answer is not None}
-    return key_rotation.not_reloaded(status, places)
+    until = trio.current_time() + seconds
+    while True:
+        status = None
+        with suppress(Failure):
+            _, status = await ask_status(loaded.config, admin)
+        read = key_rotation.keys_read(status, expected, places)
+        if all(each.confirmed for each in read) or trio.current_time() >= until:
+            return read
+        await trio.sleep(ASKED_EVERY)
 
 
 def _with_old_keys_first(config: Config) -> Config:
@@ -169,7 +195,7 @@ def _print(
     made: KeyRotation,
     reload: _Reload,
     others: Mapping[str, _Reload],
-    left: Sequence[str],
+    read: Sequence[KeysRead],
 ) -> None:
     needs_restart = () if reload.answer is None else reload.answer.needs_restart
     value = {
@@ -182,7 +208,8 @@ def _print(
         "problem": reload.problem,
         "needs_restart": list(needs_restart),
         "others": {kind: each.address for kind, each in others.items()},
-        "not_reloaded": list(left),
+        "not_reloaded": [each.process for each in read if not each.confirmed],
+        "processes": [attrs.asdict(each) for each in read],
     }
     done = "done" if made.changed else "nothing to do"
     lines = [f"{made.name}: {made.stage.value}: {done}"]
@@ -190,7 +217,11 @@ def _print(
     lines.append(f"  reloaded: {reload.address or f'no gateway here: {reload.problem}'}")
     for kind, each in others.items():
         lines.append(f"  {kind}: {f'reloaded: {each.address}' if each.address else each.problem}")
-    lines += [f"  not reloaded: {each}: give it the keys, and reload it there" for each in left]
+    lines += [
+        f"  not reloaded: {each.process}: {each.text}: give it the keys, and reload it there"
+        for each in read
+        if not each.confirmed
+    ]
     if needs_restart:
         lines.append(f"  need a restart: {', '.join(needs_restart)}")
     if made.next_step:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from gateway.app.logs import Reloader
-from gateway.app.process_control import ProcessControl
+from gateway.app.process_control import ProcessControl, ReloadFollower
 from gateway.config.file import Loaded, parse
 from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.events.control import ControlCalled
@@ -21,6 +21,7 @@ from gateway.domain.operators.process import (
     Workload,
 )
 from gateway.frontends.admin.readiness import Readiness
+from gateway.pairing.records.order_book import OrderBook
 from gateway.telemetry.log import LogObserver
 from tests.frontends.rest_client import wall_clock
 
@@ -86,6 +87,39 @@ async def test_a_reload_says_what_it_applied_and_what_needs_a_restart() -> None:
     assert first.needs_restart == second.needs_restart == ("workers",)
     assert process.changes() == [True, False]
     assert len(process.applied) == 2
+
+
+async def test_a_reload_for_all_is_told_to_the_pair_once_it_has_succeeded_here() -> None:
+    process = Process(text="bogus = 1")
+    control, book = process.reloadable(), OrderBook(process="p1", clock=wall_clock)
+    control.book = book
+
+    with pytest.raises(InvalidRequest):
+        await control.execute(attrs.evolve(RELOAD, everywhere=True), SHIFT)
+    refused = book.reload
+    process.text = ONE
+    await control.execute(RELOAD, SHIFT)
+    here = book.reload, book.given.version
+    await control.execute(attrs.evolve(RELOAD, everywhere=True), SHIFT)
+
+    assert (refused, here) == (0, (0, 1))  # the record tells the keys again
+    assert book.reload > 0
+
+
+async def test_a_process_reloads_whenever_another_one_asks_all_to() -> None:
+    process = Process(text=f"{ONE}{ACCESS}")
+    control = process.reloadable()
+    control.book = OrderBook(process="p1", clock=wall_clock)
+    applied = trio.Event()
+    control.on_reload(lambda _: applied.set())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(ReloadFollower(control).run)
+        control.book.hear_reload(0)
+        control.book.hear_reload(1)
+        await applied.wait()
+        nursery.cancel_scope.cancel()
+
+    assert control.state().access == ("ops",)
 
 
 async def test_a_wrong_configuration_changes_nothing() -> None:

@@ -39,11 +39,11 @@ rights = ["Manage"]
 """
 
 
-async def keys(process: GatewayProcess, *words: str) -> dict[str, Any]:
+async def keys(process: GatewayProcess, *words: str, code: int = 0) -> dict[str, Any]:
     arguments = ["keys", "rotate", *words, "--json", "--config", str(process.config_file)]
     runner = CliRunner(env=environment())
     done = await trio.to_thread.run_sync(runner.invoke, main, arguments)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == code, done.output
     value: dict[str, Any] = json.loads(done.stdout)
     return value
 
@@ -129,6 +129,39 @@ async def test_a_backlog_under_two_keys_comes_home_after_both_processes_have_rel
     assert sent == [(201, "backlog")] * 2
     assert home == {b"1", b"2"}
     assert syphon.count("left_untouched") == 0
+
+
+async def test_a_syphon_elsewhere_reads_its_keys_again_and_tells_which_it_has(
+    gateways: Gateways,
+) -> None:
+    """The syphon has no endpoint for operators, and a file of its own, as on another machine."""
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    key = gateways.folder / "envelope-1"
+    key.write_text("the first envelope key, for tests only")
+    key.chmod(0o600)
+    first = f'{{ id = "1", key = {{ file = "{key}" }} }}'
+    config = pair_config(primary.address, secondary.address, enable_syphon=False)
+    config = KEYS.sub(f"envelope_keys = [{first}]", config)
+    config += '\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:0"\n'
+    gateway = await gateways.start(config, name="gateway")
+    syphon = await gateways.start(config, name="syphon", command=("syphon",))
+
+    alone = await keys(gateway, "envelope", "--wait", "10", code=3)
+    fresh = KEYS.search(gateway.config_file.read_text())
+    assert fresh is not None
+    syphon.config_file.write_text(KEYS.sub(fresh[0], syphon.config_file.read_text()))
+    both = await keys(gateway, "envelope", "--wait", "60")
+
+    told = {each["process"].split()[0]: each["keys"] for each in alone["processes"]}
+    assert told["syphon"] == ["1"]
+    assert [each.split()[0] for each in alone["not_reloaded"]] == ["syphon"]
+    assert (both["changed"], both["not_reloaded"]) == (False, [])
+    assert {each["process"].split()[0]: each["keys"] for each in both["processes"]}["syphon"] == [
+        "1",
+        "2",
+    ]
+    assert syphon.count("reloaded") >= 1
 
 
 @pytest.mark.parametrize("kind", ["syphon", "listen", "agent"])

@@ -179,6 +179,8 @@ async def _described(
         gateway=gateway,
         syphon=None if syphon is None else _syphon(records, control, syphon),
         problems=problems_here(runtime, syphon, control.states),
+        keys=tuple(each.id for each in records.envelope.keys),
+        reload=records.book.reload,
     )
 
 
@@ -196,7 +198,7 @@ class WorkerCounts:
 
 
 def counted_by(workers: Iterable[Status]) -> WorkerCounts:
-    """What these have counted together."""
+    """The counts of all together."""
     pairs = [each.pair for each in workers if each.pair is not None]
     sent = Counter[str]()
     for send in (each for pair in pairs for each in pair.sends):

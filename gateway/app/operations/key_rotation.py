@@ -9,7 +9,7 @@
 import enum
 import os
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -125,15 +125,38 @@ def backlog_doubt(status: Status | None) -> str:
     return ""
 
 
-def not_reloaded(status: Status | None, reloaded: Collection[str]) -> tuple[str, ...]:
+@attrs.frozen(kw_only=True)
+class KeysRead:
+    """The envelope's keys that a process of the pair has read, by its record."""
+
+    process: str
+    keys: tuple[str, ...] | None  # their ids, the one that signs first; None: not told
+    confirmed: bool  # these are the file's, or the process has answered that it reloaded
+
+    @property
+    def text(self) -> str:
+        """The keys for people."""
+        return "its keys aren't known" if self.keys is None else f"it has {', '.join(self.keys)}"
+
+
+def keys_read(
+    status: Status | None, expected: Sequence[str], reloaded: Collection[str]
+) -> tuple[KeysRead, ...]:
     """
-    The processes of the pair that are alive by their records, but for those in these places, which
-    have reloaded. Empty also if no gateway here tells them.
+    The processes of the pair that are alive by their records. Those in the places `reloaded` have
+    answered so. Empty also if no gateway here tells them.
     """
     if status is None or status.pair is None:
         return ()
-    alive = [each.name for each in status.pair.processes if each.state == "alive"]
-    return tuple(each for each in alive if each not in reloaded)
+    return tuple(
+        KeysRead(
+            process=each.name,
+            keys=each.keys,
+            confirmed=each.name in reloaded or each.keys == tuple(expected),
+        )
+        for each in status.pair.processes
+        if each.state == "alive"
+    )
 
 
 def rotate_envelope(

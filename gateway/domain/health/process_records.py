@@ -93,6 +93,11 @@ class ProcessRecord:
     syphon: SyphonRecord | None = None
     problems: tuple[Problem, ...] = ()
     problems_left_out: int = 0
+    # Ids of the envelope's keys that the process has read, the one that signs first; None: it isn't
+    # told, as by earlier versions.
+    keys: tuple[str, ...] | None = None
+    # Revision of the newest request to read the configuration again, given here for all processes.
+    reload: int = 0
 
     @property
     def place(self) -> str:
@@ -118,7 +123,7 @@ class ProcessRecord:
 
     @property
     def changes(self) -> ToldChanges:
-        """What the process has changed on the backlog since its start."""
+        """The changes of the backlog that the record tells."""
         gateway, syphon = self.gateway or GatewayRecord(), self.syphon or SyphonRecord()
         return ToldChanges(
             at=self.at,
@@ -170,6 +175,8 @@ class PairProcess:
     state: str  # alive; silent for too long; or ended, in good order
     reads: bool | None  # it may read the records of others, whose orders reach it; None: not told
     here: bool = False  # it is this one
+    # Ids of the envelope's keys that it has read, the one that signs first; None: not told.
+    keys: tuple[str, ...] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -226,6 +233,7 @@ class PairRecords:
                 state=state,
                 reads=each.sees_others,
                 here=each.process == own,
+                keys=each.keys,
             )
             for state, records in states.items()
             for each in records

@@ -1,5 +1,5 @@
 """
-What the other processes of a pair tell to have changed on its backlog since the last reading.
+The changes of the backlog since the last reading that the other processes of the pair tell.
 
 A record tells how much, but not when: what its process changed before the first record that is of
 after the reading may be in the reading.
@@ -19,8 +19,8 @@ HELD_FOR: Final = timedelta(seconds=60)  # for which it counts what a syphon tol
 @attrs.frozen(kw_only=True)
 class ToldChanges:
     """
-    What another process tells to have changed from its start until `at`: the messages that it has
-    left on the backlog and moved from there. `held` are in its syphon's hands then.
+    The messages that another process tells to have left on the backlog, and moved from there, from
+    its start until `at`. `held` are in its syphon's hands then.
     """
 
     at: datetime
@@ -89,12 +89,12 @@ class OthersChanges:
     @property
     def diverted(self) -> int:
         """The messages that they have left on the backlog since, as far as they have told."""
-        return sum(newest.diverted - first.diverted for first, newest in self._told())
+        return sum(newest.diverted - first.diverted for first, newest in self._spans())
 
     @property
     def moved(self) -> int:
         """The messages that they have moved since, as far as they have told."""
-        return sum(newest.moved - first.moved for first, newest in self._told())
+        return sum(newest.moved - first.moved for first, newest in self._spans())
 
     def held(self, at: datetime, moved_since: Callable[[datetime], int]) -> int:
         """
@@ -111,7 +111,7 @@ class OthersChanges:
             default=0,
         )
 
-    def _told(self) -> Iterator[tuple[ToldChanges, ToldChanges]]:
+    def _spans(self) -> Iterator[tuple[ToldChanges, ToldChanges]]:
         for each in self._heard.values():
             if each.first is not None:
                 yield each.first, each.newest

@@ -20,17 +20,21 @@ class ProcessOrder:
     An operator's call that reloads or drains a process.
 
     Raises:
-        InvalidRequest: the reason is too long, or a reload is to be waited for.
+        InvalidRequest: the reason is too long; a reload is to be waited for, or a drain is for all.
     """
 
     action: ProcessAction
     reason: str = ""
     wait: bool = False  # for the end of the drain
+    # Of a reload: by its record, also let the pair's other processes read theirs again.
+    everywhere: bool = False
 
     def __attrs_post_init__(self) -> None:
         check_reason(self.reason)
         if self.wait and self.action is not ProcessAction.DRAIN:
             raise InvalidRequest("wait: is for a drain")
+        if self.everywhere and self.action is not ProcessAction.RELOAD:
+            raise InvalidRequest("everywhere: is for a reload")
 
 
 @attrs.frozen(kw_only=True)

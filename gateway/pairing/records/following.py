@@ -70,6 +70,9 @@ class OrderFollower:
                 if (each.host, each.kind) == (self.host, self.kind):
                     self.book.adopt(each.orders)
         self._heard = self._heard or not records.unknown
+        if not records.unknown:
+            others = [each for each in records.alive if each.process != self.book.process]
+            self.book.hear_reload(max((each.reload for each in others), default=0))
         if self._heard:
             self.control.follow(records.orders)
         else:

@@ -34,11 +34,18 @@ class OrderBook:
     changes: Changes = attrs.field(factory=Changes, init=False)
     # The date until which the orders of others hold if nothing more is heard of them.
     others_until: datetime | None = attrs.field(default=None, init=False)
+    # Revision of the newest request to reload that was given here; 0: none was.
+    reload: int = attrs.field(default=0, init=False)
+    # Counts the requests of other processes that concern this one.
+    reloads: Changes = attrs.field(factory=Changes, init=False)
+    _reload_heard: int | None = attrs.field(default=None, init=False)  # the newest of others
+    _started: int = attrs.field(default=0, init=False)  # as a revision
     _own: tuple[GivenOrder, ...] = attrs.field(default=(), init=False)
     _others: tuple[GivenOrder, ...] = attrs.field(default=(), init=False)
 
     def __attrs_post_init__(self) -> None:
         self.given.pass_on(self.changes)
+        self._started = int(self.clock().timestamp() * _MILLISECONDS)
 
     @property
     def own(self) -> tuple[GivenOrder, ...]:
@@ -71,6 +78,19 @@ class OrderBook:
                 rate=order.rate,
             )
         )
+
+    def ask_reload(self) -> None:
+        """Let the record ask all processes of the pair to read their configurations again."""
+        self.reload = max(self._next_revision(self.clock()), (self._reload_heard or 0) + 1)
+        self.given.notify()
+
+    def hear_reload(self, revision: int) -> None:
+        """Note the newest request to reload that other processes tell; one from before the start
+        concerns nobody here."""
+        known = self._started if self._reload_heard is None else self._reload_heard
+        if revision > known:
+            self.reloads.notify()
+        self._reload_heard = max(revision, self._reload_heard or 0)
 
     def adopt(self, orders: Iterable[GivenOrder]) -> None:
         """Take orders for this process's own: of its state file, or of the process before it."""

@@ -89,7 +89,7 @@ DRAIN: Final = ControlCall(
     name="drain",
     summary="accepts nothing more, finishes, and ends the process",
     request=ProcessOrder,
-    fixed={"action": ProcessAction.DRAIN},
+    fixed={"action": ProcessAction.DRAIN, "everywhere": False},
     answer=ProcessAnswer,
     audited=("changed", "before", "after", "report"),
 )

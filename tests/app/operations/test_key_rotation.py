@@ -13,7 +13,7 @@ from gateway.app.operations.key_rotation import (
     KeyRotation,
     Stage,
     backlog_doubt,
-    not_reloaded,
+    keys_read,
     rotate,
     rotate_envelope,
 )
@@ -363,22 +363,33 @@ def test_without_a_key_of_the_envelope_the_failure_says_where_it_belongs(here: H
         here.envelope()
 
 
-def test_the_processes_of_the_pair_that_did_not_reload_are_named() -> None:
+def test_each_process_of_the_pair_tells_which_keys_it_has_read() -> None:
     assert OUTAGE.pair is not None
     pair = attrs.evolve(
         OUTAGE.pair,
         processes=tuple(
             PairProcess(
-                name=name, version="", started=OUTAGE.at, seen=OUTAGE.at, state=state, reads=True
+                name=name,
+                version="",
+                started=OUTAGE.at,
+                seen=OUTAGE.at,
+                state=state,
+                reads=True,
+                keys=keys,
             )
-            for name, state in (
-                ("serve on a (process 1)", "alive"),
-                ("syphon on b (process 2)", "alive"),
-                ("syphon on b (process 3)", "ended"),
+            for name, state, keys in (
+                ("serve on a (process 1)", "alive", ("1",)),
+                ("syphon on b (process 2)", "alive", ("1",)),
+                ("syphon on c (process 3)", "alive", ("1", "2")),
+                ("serve on d (process 4)", "alive", None),
+                ("syphon on b (process 5)", "ended", ("1",)),
             )
         ),
     )
     status = attrs.evolve(OUTAGE, pair=pair)
 
-    assert not_reloaded(status, {"serve on a (process 1)"}) == ("syphon on b (process 2)",)
-    assert not_reloaded(None, set()) == ()
+    read = keys_read(status, ["1", "2"], {"serve on a (process 1)"})
+
+    assert [each.confirmed for each in read] == [True, False, True, False]
+    assert [each.text for each in read[1::2]] == ["it has 1", "its keys aren't known"]
+    assert keys_read(None, ["1"], set()) == ()

@@ -430,7 +430,7 @@ def test_a_reading_of_0_is_no_empty_backlog_once_others_tell_of_more(bench: Benc
     assert bench.depth().is_empty
 
 
-def test_what_all_others_tell_since_the_reading_is_added_to_it(bench: Bench) -> None:
+def test_changes_that_all_others_tell_since_the_reading_are_added_to_it(bench: Bench) -> None:
     """A gateway and a syphon elsewhere; this process diverts, too."""
     bench.read(0)
     assert bench.read(100).pending == 100  # at 4 s, by others
@@ -448,7 +448,7 @@ def test_what_all_others_tell_since_the_reading_is_added_to_it(bench: Bench) -> 
     assert bench.read(200).pending == 200
 
 
-def test_what_a_record_from_before_the_reading_tells_is_not_added_again(bench: Bench) -> None:
+def test_changes_in_a_record_from_before_the_reading_are_not_added_again(bench: Bench) -> None:
     bench.read(10)
     bench.model.heard({"gateway": told(10, at=1)}, bench.now)
     bench.model.heard({"gateway": told(10, at=1.5)}, bench.now)

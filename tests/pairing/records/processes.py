@@ -197,6 +197,7 @@ class Members:
             interval=USUAL,
             sees_others=member.reader.may_read,
             orders=member.book.own,
+            reload=member.book.reload,
             gateway=None if member.pair is None else GatewayRecord(),
             syphon=None if member.syphon is None else SyphonRecord(follows=follows),
         )

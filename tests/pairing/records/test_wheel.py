@@ -195,3 +195,24 @@ async def test_a_syphon_waits_with_the_first_move_until_it_has_read_the_orders(
 
     assert blind
     assert await harness.primary.ids(ORDERS) == []
+
+
+async def test_a_request_to_reload_reaches_the_processes_that_run_and_each_once(
+    harness: Harness, members: Members
+) -> None:
+    async with members.gateway() as gateway, members.syphon() as syphon:
+        await trio.sleep(READ)
+        before = syphon.book.reloads.version
+        gateway.book.ask_reload()
+        await trio.sleep(READ)
+        first = syphon.book.reloads.version
+        async with members.syphon() as later:
+            await trio.sleep(LOCKS_END)
+            unasked, again = later.book.reloads.version, syphon.book.reloads.version
+            syphon.book.ask_reload()
+            await trio.sleep(READ)
+            answered = later.book.reloads.version
+
+    assert (before, first, again) == (0, 1, 1)
+    assert (unasked, answered) == (0, 1)
+    assert gateway.book.reloads.version == 0  # it reads once a minute
