@@ -47,6 +47,7 @@ from gateway.domain.health.abilities import Ability, is_sure, remedy
 from gateway.extensions.listing import parts
 from gateway.offering import offered
 from gateway.pairing.provision import backlog_queues, doubts
+from gateway.pairing.records.place import place_of
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker
 from gateway.wire.pairgate.advice import wake_text
@@ -243,9 +244,32 @@ async def _check_backlog(
         Grade.GOOD if there == len(wanted) else too_few,
         f"{there} of {len(wanted)} backlog queues are usable{hint}",
     )
+    await _check_records(broker, namespace, pairing, findings)
     _tell_secrecy(namespace, pairing, findings)
     if namespace.url.startswith(_KEEPS_LOCKS) and not pairing.accept_legacy_backlog:
         _tell_long_locks(locks, namespace, findings)
+
+
+async def _check_records(
+    broker: Broker, namespace: Namespace, pairing: Pairing, findings: Findings
+) -> None:
+    """Add a finding if the queue is missing in which the pair's processes leave their records."""
+    place = place_of(broker, pairing.options.label)
+    if place is None or pairing.syphon.heartbeat_interval is None or is_own(namespace):
+        return
+    with trio.move_on_after(ASK_SECONDS), suppress(BrokerError):
+        try:
+            await place.read(0, 1)
+        except EntityNotFound:
+            kind = "stream" if place.is_stream else "queue"
+            findings.add(
+                f"namespace {namespace.name}",
+                # Elsewhere the first process that may create it does so.
+                Grade.WARNING if place.is_stream else Grade.NOTE,
+                f"{kind} {place.queue} is missing, in which the pair's processes leave their"
+                " records: until then they don't know each other, and an order holds where it was"
+                " given; `pairgate provision` creates it",
+            )
 
 
 def _tell_secrecy(namespace: Namespace, pairing: Pairing, findings: Findings) -> None:

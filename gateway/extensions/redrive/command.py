@@ -1,5 +1,6 @@
 """`pairgate redrive`: shows dead letters of the backlog, and moves them back into it."""
 
+import re
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -13,10 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeR
 from rich.table import Table
 from rich.text import Text
 
+from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_gateway
-from gateway.commands.terminal import Duration, Invocation, command, printable, run
+from gateway.commands.terminal import Duration, Invocation, add_reason, command, printable, run
 from gateway.domain.dead_letters import EXPIRED
 from gateway.extensions.redrive import redriving
 from gateway.extensions.redrive.order import MOST_REDRIVEN, Group, Sample, Selection, Survey
@@ -25,12 +27,20 @@ from gateway.extensions.redrive.redriving import RedriveOptions, RedriveOutcome
 PROBLEM = "yellow"
 
 
-def _refuse_reason(
-    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
-) -> None:
-    """Refuse the filter's former name: with the other orders it is a reason for the log."""
+# As dead letters have one. An earlier version filtered by `--reason`: such an order would move all.
+_DEAD_LETTER_REASON = re.compile(r"[A-Z]\w*[a-z]\w*[A-Z]\w*")
+
+
+def _refuse_filter(reason: str) -> None:
+    if _DEAD_LETTER_REASON.fullmatch(reason):
+        text = f"--reason: is for the log; to filter, name --with-reason {reason}"
+        raise Failure(text, ExitCode.WRONG)
+
+
+def _refuse_reason(context: click.Context, parameter: click.Parameter, given: str) -> None:
+    """Refuse the filter's former name: to show dead letters is nothing that the log has."""
     if given:
-        text = f"name the filter --with-reason: --with-reason {given[0]}"
+        text = f"name the filter --with-reason: --with-reason {given}"
         raise click.BadParameter(text, context, parameter)
 
 
@@ -41,9 +51,6 @@ _FILTERS = (
         multiple=True,
         metavar="REASON",
         help="Only dead letters with this reason. Repeatable.",
-    ),
-    click.option(
-        "--reason", multiple=True, hidden=True, expose_value=False, callback=_refuse_reason
     ),
     click.option(
         "--entity",
@@ -71,6 +78,7 @@ def add_filters(function: Callable[..., None]) -> Callable[..., None]:
 @command
 @add_gateway
 @add_filters
+@add_reason
 @click.option(
     "--rate",
     type=click.FloatRange(0.0),
@@ -95,9 +103,12 @@ def redrive(
 
     Exit code 3: some couldn't be moved. 75: the secondary doesn't answer.
     """
+    _refuse_filter(given["reason"])
     runtime = Runtime()
     now = runtime.now()
-    wish = attrs.evolve(_wish(admin, now, given), executes=executes, rate=rate or None)
+    wish = attrs.evolve(
+        _wish(admin, now, given), executes=executes, rate=rate or None, reason=given["reason"]
+    )
     with Bar(Console(stderr=True), shown=not invocation.as_json) as bar:
         config = invocation.read().config
         outcome = run(redriving.redrive, config, runtime, wish, begin=bar.begin, moved=bar.advance)
@@ -111,6 +122,7 @@ def redrive(
 @command
 @add_gateway
 @add_filters
+@click.option("--reason", hidden=True, default="", expose_value=False, callback=_refuse_reason)
 @click.option(
     "--peek",
     type=click.IntRange(0, MOST_REDRIVEN),

@@ -11,3 +11,4 @@ class DeadLettersRedriven(Event):
 
     messages: int
     left: int  # selected messages that couldn't be moved
+    reason: str = ""  # as the operator gave it

@@ -42,7 +42,11 @@ def executor(backlog: Redrive, spool: Redrive | None) -> Executor[RedriveOrder, 
         if not order.executes:
             return await redrive.survey(order.selection, order.peek)
         return await redrive.run(
-            order.selection, moved=lambda _: None, rate=order.rate, most=order.most
+            order.selection,
+            moved=lambda _: None,
+            rate=order.rate,
+            most=order.most,
+            reason=order.reason,
         )
 
     return Executor(REDRIVE, redrive)

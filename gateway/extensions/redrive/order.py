@@ -16,6 +16,7 @@ from gateway.domain.dead_letters import EXPIRED, reason_of
 from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.envelope_fields import Malformed, NotOurs, entity_in, place_of, text_of_id
 from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Delivery, Message
+from gateway.domain.operators.control import check_reason
 from gateway.wire.pairgate.control_call import OF_NAMESPACE, ControlCall
 
 MOST_GROUPS: Final = 1000  # further ones are counted as OTHERS
@@ -68,7 +69,12 @@ class Selection:
 
 @attrs.frozen(kw_only=True)
 class RedriveOrder:
-    """Counts the selected dead letters or (`executes`) moves them."""
+    """
+    Counts the selected dead letters or (`executes`) moves them, for the reason that the log has.
+
+    Raises:
+        InvalidRequest: the reason is too long.
+    """
 
     selection: Selection
     spool: bool = False  # the gateway's spool instead of the backlog
@@ -81,6 +87,10 @@ class RedriveOrder:
     )
     # Dead letters to show without their bodies, where none is moved.
     peek: int = attrs.field(default=0, validator=[validators.ge(0), validators.le(MOST_REDRIVEN)])
+    reason: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        check_reason(self.reason)
 
 
 @attrs.frozen(kw_only=True)

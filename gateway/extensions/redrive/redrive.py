@@ -104,9 +104,11 @@ class Redrive:
         moved: Moved,
         rate: float | None = None,
         most: float = math.inf,
+        reason: str = "",
     ) -> Redriven:
         """
-        Move the selected dead letters: at most `most` messages, at most `rate` a second.
+        Move the selected dead letters: at most `most` messages, at most `rate` a second. The event
+        has the operator's reason.
 
         A message is moved at most once, even if it is dead-lettered again meanwhile. On
         cancellation, moves in progress are finished first, within 20 s.
@@ -118,7 +120,9 @@ class Redrive:
         await self._on_each_queue(lambda info: _Moving(self, shared, info).run())
         done = shared.done
         if done.moved or done.left:
-            self.observer.report(DeadLettersRedriven(messages=done.moved, left=done.left))
+            self.observer.report(
+                DeadLettersRedriven(messages=done.moved, left=done.left, reason=reason)
+            )
         return done
 
     async def _on_each_queue(self, work: Callable[[EntityInfo], Awaitable[None]]) -> None:

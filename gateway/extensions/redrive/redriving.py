@@ -44,6 +44,7 @@ class RedriveOptions:
     spool: bool = False  # the gateway's spool instead of the secondary
     admin: AdminChoice = attrs.field(factory=AdminChoice)
     peek: int = 0  # dead letters to show
+    reason: str = ""  # for the log
 
 
 @attrs.frozen(kw_only=True)
@@ -72,7 +73,12 @@ class Driver(Protocol):
     async def survey(self, selection: Selection, peek: int = 0) -> Survey: ...
 
     async def run(
-        self, selection: Selection, *, moved: Callable[[int], None], rate: float | None = None
+        self,
+        selection: Selection,
+        *,
+        moved: Callable[[int], None],
+        rate: float | None = None,
+        reason: str = "",
     ) -> Redriven: ...
 
 
@@ -126,7 +132,7 @@ async def _run(driver: Driver, wish: RedriveOptions, moved: Callable[[int], None
             nursery.cancel_scope.cancel()
 
         await nursery.start(SignalWatch(stop).run)
-        redriven = await driver.run(wish.selection, moved=note, rate=wish.rate)
+        redriven = await driver.run(wish.selection, moved=note, rate=wish.rate, reason=wish.reason)
         nursery.cancel_scope.cancel()
     return redriven or Redriven(moved=count, problems=("it was stopped",))
 
@@ -186,7 +192,12 @@ class _Running:
         return found
 
     async def run(
-        self, selection: Selection, *, moved: Callable[[int], None], rate: float | None = None
+        self,
+        selection: Selection,
+        *,
+        moved: Callable[[int], None],
+        rate: float | None = None,
+        reason: str = "",
     ) -> Redriven:
         """
         Move in slices, so that the redrive can be stopped between two of them. A message that is
@@ -198,7 +209,12 @@ class _Running:
         before = self.began if selection.before is None else min(self.began, selection.before)
         selection = attrs.evolve(selection, before=before)
         order = RedriveOrder(
-            selection=selection, spool=self.wish.spool, executes=True, rate=rate, most=most
+            selection=selection,
+            spool=self.wish.spool,
+            executes=True,
+            rate=rate,
+            most=most,
+            reason=reason,
         )
         done = Redriven()
         while True:

@@ -14,6 +14,7 @@ from gateway.app.operations.checking import (
     _check_backlog,
     _check_identity,
     _check_namespace,
+    _check_records,
     _look_at,
     _tell_secrecy,
     check,
@@ -24,7 +25,7 @@ from gateway.app.operations.targets import OpenNamespace
 from gateway.app.runtime import Runtime
 from gateway.config.file import parse
 from gateway.config.options import Config, Namespace, Pairing
-from gateway.domain.backlog import BacklogQueue
+from gateway.domain.backlog import BacklogQueue, heartbeat_queue
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import (
@@ -37,7 +38,8 @@ from gateway.domain.errors import (
 from gateway.domain.health.abilities import Ability
 from gateway.domain.identity import Identity, fingerprint
 from gateway.domain.plan import Plan, PlannedQueue
-from gateway.pairing.options import PairOptions
+from gateway.pairing.options import PairOptions, SyphonOptions
+from gateway.pairing.provision import provision
 from gateway.pairing.syphon.destination import Destination
 from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
@@ -178,6 +180,26 @@ async def test_backlog_queues_with_one_problem_are_one_finding(broker: FaultyBro
         "east.example:8080: queue south/x-servicebus-transfer/0 is down",
     )
     assert told[1][1] == "0 of 10 backlog queues are usable"
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_a_missing_queue_of_records_is_named_with_its_remedy(is_there: bool) -> None:
+    broker = MemoryBroker(VirtualClock(), random.Random(0))
+    pairing = Pairing(primary="south", secondary="north", options=PairOptions(label="south"))
+    findings = Findings()
+    if is_there:
+        await provision(broker, "south", 1)
+
+    await _check_records(broker, REST, pairing, findings)
+    await _check_records(
+        broker, REST, attrs.evolve(pairing, syphon=SyphonOptions(heartbeat_interval=None)), findings
+    )
+
+    queue = heartbeat_queue("south")
+    start = f"queue {queue} is missing, in which the pair's processes leave their records"
+    told = [each.text.partition(":")[0] for each in findings.items]
+    assert told == ([] if is_there else [start])
+    assert all("`pairgate provision` creates it" in each.text for each in findings.items)
 
 
 async def test_a_configuration_without_a_needed_key_is_not_called_valid(tmp_path: Path) -> None:

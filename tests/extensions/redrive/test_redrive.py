@@ -60,8 +60,10 @@ def redrive_of(harness, *, codec=None, source=None, deducts=True):
     )
 
 
-async def run(harness, selection=EVERYTHING, *, rate=None, **settings):
-    return await redrive_of(harness, **settings).run(selection, moved=lambda _: None, rate=rate)
+async def run(harness, selection=EVERYTHING, *, rate=None, reason="", **settings):
+    return await redrive_of(harness, **settings).run(
+        selection, moved=lambda _: None, rate=rate, reason=reason
+    )
 
 
 async def bury(harness, *messages, entity=ORDERS, reason="EntityNotFound", codec=None, queue=QUEUE):
@@ -253,7 +255,7 @@ async def test_a_message_that_the_syphon_wouldnt_take_is_shown_as_such_and_stays
     await bury(harness, message("m1"))
 
     survey = await redrive_of(harness).survey(EVERYTHING)
-    done = await run(harness)
+    done = await run(harness, reason="mended")
 
     assert rows(survey) == {
         ("EnvelopeMalformed", None): (1, 0),
@@ -261,7 +263,8 @@ async def test_a_message_that_the_syphon_wouldnt_take_is_shown_as_such_and_stays
     }
     assert [bool(group.problem) for group in survey.groups] == [False, True]
     assert (done.moved, done.left, len(done.problems)) == (1, 1, 1)
-    assert harness.events.of(DeadLettersRedriven) == [DeadLettersRedriven(messages=1, left=1)]
+    told = DeadLettersRedriven(messages=1, left=1, reason="mended")
+    assert harness.events.of(DeadLettersRedriven) == [told]
     assert await harness.secondary.ids(DEAD) == ["foreign"]
 
 
