@@ -159,7 +159,8 @@ class OutageBook:
 
     def _opened(self, cause: str) -> _Open:
         if self._open is None:
-            first = min((each.began for each in self._doubted.values()), default=self.clock())
+            dates = [each.began for each in self._doubted.values() if each.began is not None]
+            first = min(dates, default=self.clock())
             self._open = _Open(
                 RecordedOutage(began=first, cause=cause),
                 batches=self._sends.batches,

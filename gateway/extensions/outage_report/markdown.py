@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from gateway.domain.health.heartbeats import date_text
-from gateway.extensions.outage_report.outage import DepthPoint, RecordedOutage
+from gateway.extensions.outage_report.outage import DepthPoint, EntityOutage, RecordedOutage
 
 WIDEST: Final = 40  # characters of a bar of the curve
 MOST_ROWS: Final = 24  # of the curve
@@ -28,8 +28,8 @@ def _lines(outage: RecordedOutage) -> Iterator[str]:
     entities = [
         (
             each.entity,
-            date_text(each.began),
-            "not yet" if each.back is None else date_text(each.back),
+            UNKNOWN if each.began is None else date_text(each.began),
+            _back(each),
             _number(each.diverted),
             each.reason,
         )
@@ -49,6 +49,12 @@ def _lines(outage: RecordedOutage) -> Iterator[str]:
         yield from _curve(outage.curve)
         yield "```"
         yield ""
+
+
+def _back(entity: EntityOutage) -> str:
+    if entity.began is None:
+        return UNKNOWN
+    return "not yet" if entity.back is None else date_text(entity.back)
 
 
 def _figures(outage: RecordedOutage) -> Iterator[tuple[str, str]]:

@@ -22,11 +22,11 @@ class DepthPoint:
 
 @attrs.frozen(kw_only=True)
 class EntityOutage:
-    """An entity in the outage."""
+    """An entity in the outage. Other processes tell of theirs what they have diverted alone."""
 
     entity: str
-    began: datetime  # it was in doubt, or left the primary
-    back: datetime | None = None  # for the last time; None: it isn't
+    began: datetime | None  # it was in doubt, or left the primary; None: others tell of it
+    back: datetime | None = None  # for the last time; None: it isn't, or others tell of it
     reason: str = ""  # of the first change
     diverted: int | None = 0  # messages; None: not known
 

@@ -12,7 +12,7 @@ from gateway.domain.health.process_records import (
     ProcessRecord,
     SyphonRecord,
 )
-from gateway.extensions.outage_report.outage import RecordedOutage
+from gateway.extensions.outage_report.outage import EntityOutage, RecordedOutage
 
 _NO_GATEWAY = GatewayRecord(possibly_twice=0)
 _NO_SYPHON = SyphonRecord(possibly_twice=0)
@@ -55,16 +55,23 @@ def _with_gateway(
         return outage
     earlier = (before.gateway if before is not None else None) or _NO_GATEWAY
     diverted = _added(earlier.diverted, now.gateway.diverted)
-    entities = tuple(
+    entities = [
         attrs.evolve(
             each,
             diverted=None if each.diverted is None else each.diverted + diverted[each.entity],
         )
         for each in outage.entities
-    )
+    ]
+    known = {each.entity for each in entities}
+    further = [
+        EntityOutage(entity=name, began=None, diverted=count)
+        for name, count in sorted(diverted.items())
+        if count > 0 and name not in known
+    ]
     return attrs.evolve(
         outage,
-        entities=entities,
+        entities=(*entities, *further),
+        troubled=outage.troubled + len(further),
         diverted=_sum(outage.diverted, now.gateway.diverted.total - earlier.diverted.total),
         possibly_twice=_sum(
             outage.possibly_twice, _grown(earlier.possibly_twice, now.gateway.possibly_twice)

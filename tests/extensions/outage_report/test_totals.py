@@ -12,6 +12,7 @@ from gateway.domain.health.process_records import (
     ProcessRecord,
     SyphonRecord,
 )
+from gateway.extensions.outage_report.markdown import report_of
 from gateway.extensions.outage_report.outage import EntityOutage, RecordedOutage
 from gateway.extensions.outage_report.totals import by_process, with_others
 
@@ -64,6 +65,23 @@ def test_the_figures_of_others_are_what_they_have_counted_in_the_outage() -> Non
     assert (found.possibly_twice, found.possibly_twice_by_syphon) == (2, 4)
     assert found.dead_lettered == {"own": 1, "TTLExpiredException": 2}
     assert [each.diverted for each in found.entities] == [45]
+
+
+def test_an_entity_that_only_others_have_diverted_is_told_without_its_dates() -> None:
+    now = {
+        each: attrs.evolve(gateway(6, 0, started=BEGAN + timedelta(seconds=1)), process=each)
+        for each in ("g", "h")
+    }
+
+    found = with_others(OUTAGE, {}, now)
+
+    assert [(each.entity, each.diverted, each.began) for each in found.entities] == [
+        ("orders", 15, BEGAN),
+        ("bills", 2, None),
+    ]
+    assert found.troubled == OUTAGE.troubled + 1
+    (row,) = [line for line in report_of([found]).splitlines() if line.startswith("| bills")]
+    assert row.split(" | ")[1:3] == ["not known", "not known"]
 
 
 def test_a_process_that_started_in_the_outage_has_counted_all_of_it() -> None:

@@ -1,0 +1,82 @@
+"""
+The totals of an outage from several processes, held against the queues: two gateways and a syphon
+of its own. A gateway tells its figures every two minutes: the end of an outage waits as long.
+"""
+
+import json
+import signal
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath, QueueProperties
+from tests.e2e.commands import ADMIN, pairgate, with_fixed_port
+from tests.e2e.installation import client
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.rest import send
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
+
+# Messages in the outage, by gateway and entity.
+SENT = {"north": {"orders": 7, "invoices": 2}, "south": {"orders": 4, "bills": 5}}
+ENTITIES = ("orders", "invoices", "bills")
+PATIENCE = 60.0
+END = 240.0  # seconds until the records tell of the end: more than `watch.GATEWAYS_TELL`
+
+
+async def asked(process: GatewayProcess, *arguments: str) -> Any:
+    _, output, _ = await pairgate(process, *arguments, "--json")
+    return json.loads(output)
+
+
+async def until_known(process: GatewayProcess, others: int) -> None:
+    """Return when the process has read the records of so many processes, its own among them."""
+    with trio.fail_after(PATIENCE):
+        while len((await asked(process, "status"))["pair"]["processes"]) < others:
+            pass
+
+
+async def test_the_totals_are_those_of_all_processes(gateways: Gateways) -> None:
+    primary = await gateways.start(broker_config(*ENTITIES), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    async with client(secondary) as broker:
+        for queue in (backlog.queue_name("east", 0), backlog.heartbeat_queue("east")):
+            await broker.create_queue(queue, QueueProperties())
+    pair = pair_config(primary.address, secondary.address, backlog_queues=1, enable_syphon=False)
+    pair_gateways = [await gateways.start(pair + ADMIN, name=name) for name in SENT]
+    alone, _, _ = pair.partition("[[endpoints]]")
+    await gateways.start(alone, name="syphon", command=("syphon",))
+    for process in pair_gateways:
+        await with_fixed_port(process)
+        process.signal(signal.SIGHUP)  # after which it leaves a record at once
+    for process in pair_gateways:
+        await until_known(process, 3)
+
+    await primary.kill()
+    for process, messages in zip(pair_gateways, SENT.values(), strict=True):
+        for entity, count in messages.items():
+            for _ in range(count):
+                assert await send(process.address, entity, b"x") == (201, "backlog")
+    await primary.start()
+    for process in pair_gateways:
+        await process.until(partial(process.count, "outage_over"), END)
+    reports = [(await asked(process, "outage-report"))["outages"] for process in pair_gateways]
+    async with client(primary) as broker:
+        home = {each: (await broker.inspect(EntityPath(each))).active for each in ENTITIES}
+
+    sent: Counter[str] = Counter()
+    for messages in SENT.values():
+        sent.update(messages)
+    for process, (outage,) in zip(pair_gateways, reports, strict=True):
+        assert (outage["processes"], outage["left_out"], outage["empty"]) == (3, [], True)
+        assert (outage["diverted"], outage["moved"]) == (sent.total(), sent.total())
+        assert (outage["possibly_twice"], outage["possibly_twice_by_syphon"]) == (0, 0)
+        assert outage["dead_lettered"] == {}
+        assert {each["entity"]: each["diverted"] for each in outage["entities"]} == sent
+        (told,) = [line for line in process.log if line["event"] == "outage_over"]
+        assert (told["diverted"], told["moved"]) == (sent.total(), sent.total())
+    assert home == sent
