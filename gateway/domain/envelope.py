@@ -20,9 +20,10 @@ it: otherwise, every client that may send to a backlog queue could send to any e
     x-pairgate-primary            string      fingerprint of the primary, where that is known
     x-pairgate-order              string      only of ordered entities: key.epoch.number
     x-pairgate-partition          string      only of ordered entities: the partition key
+    x-pairgate-content-header     binary      only of RabbitMQ's clients: their content header
 
-The MAC covers `x-pairgate-primary`, `x-pairgate-order` and `x-pairgate-partition` among the
-application's own properties. Older syphons, which don't know them, can therefore verify the MAC;
+The MAC covers the last four, `x-pairgate-primary` included, among the application's own
+properties. Older syphons, which don't know them, can therefore verify the MAC;
 older envelopes don't have them.
 
 A message with `x-pairgate-order` is in the session of its key, in a backlog queue that requires
@@ -52,6 +53,7 @@ import attrs
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope_fields import (
     ATTEMPT,
+    CONTENT_HEADER,
     COVERED,
     ENTITY,
     EXPIRES,
@@ -172,7 +174,9 @@ class Unwrapped:
 def reserve(entity: EntityPath, message: Message) -> int:
     """The maximum number of bytes that an envelope adds to the message."""
     key = message.session_id or message.partition_key or ""
-    return RESERVE + len(entity.name.encode()) + len(key.encode())
+    return (
+        RESERVE + len(entity.name.encode()) + len(key.encode()) + len(message.content_header or b"")
+    )
 
 
 def refuse_reserved(message: Message) -> None:
@@ -253,6 +257,8 @@ class Envelope:
             legacy[TIME_TO_LIVE] = Described(TIMESPAN, ticks_of(message.time_to_live))
         if message.scheduled is not None:
             legacy[SCHEDULED] = message.scheduled
+        if message.content_header is not None:
+            legacy[CONTENT_HEADER] = message.content_header
         ours: dict[str, Value] = {
             VERSION: ENCRYPTED_VERSION if self.encrypts else ENVELOPE_VERSION,
             PAIR: self.pair,
@@ -329,6 +335,7 @@ class Envelope:
             properties=own,
             session_id=inner.session_id if session is None else session,
             scheduled=scheduled,
+            content_header=_content_header_of(inner) if authentic else None,
         )
         if ORDER in found and authentic and order_of(message) and inner is message:
             # The message is in the session of its order.
@@ -408,7 +415,8 @@ class Envelope:
     def _properties_digest(self, own: Properties, found: Properties) -> bytes:
         """The digest of all properties that have no field of their own in the MAC."""
         primary = found.get(PRIMARY)
-        if not own and ORDER not in found and (type(primary) is str or PRIMARY not in found):
+        is_plain = ORDER not in found and CONTENT_HEADER not in found
+        if not own and is_plain and (type(primary) is str or PRIMARY not in found):
             return self._digest_of_primary(primary)
         covered = {**own, **{name: found[name] for name in COVERED if name in found}}
         return hashlib.sha256(self.encode(covered)).digest()
@@ -453,7 +461,15 @@ def _rewritten(message: Message, added: Properties) -> Message:
         time_to_live=None,
         absolute_expiry=None,
         scheduled=None,
+        content_header=None,
     )
+
+
+def _content_header_of(message: Message) -> bytes | None:
+    found = message.properties.get(CONTENT_HEADER)
+    if found is not None and not isinstance(found, bytes):
+        raise Malformed(f"{CONTENT_HEADER}: bytes expected, found {type(found).__name__}")
+    return found
 
 
 _ASSOCIATED: Final = (VERSION, PAIR, ORIGIN, ENTITY, KEY_ID, PRIMARY)

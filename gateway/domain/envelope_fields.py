@@ -26,8 +26,14 @@ ENTITY: Final = "x-pairgate-entity"  # instead of `PATH`, where the message is e
 ORDER: Final = "x-pairgate-order"  # only of ordered entities
 PARTITION: Final = "x-pairgate-partition"  # the partition key of such a message
 OURS: Final = (VERSION, PAIR, ORIGIN, ATTEMPT, EXPIRES, KEY_ID, MAC)  # all are required
-RESERVED: Final = frozenset((*LEGACY, *OURS, PRIMARY, ENTITY, ORDER, PARTITION))
-COVERED: Final = (PRIMARY, ORDER, PARTITION)  # by the MAC, among the application's own properties
+CONTENT_HEADER: Final = "x-pairgate-content-header"  # `Message.content_header`
+RESERVED: Final = frozenset((*LEGACY, *OURS, PRIMARY, ENTITY, ORDER, PARTITION, CONTENT_HEADER))
+COVERED: Final = (
+    PRIMARY,
+    ORDER,
+    PARTITION,
+    CONTENT_HEADER,
+)  # by the MAC, among the application's own properties
 
 TIMESPAN: Final = symbol("com.microsoft:timespan")
 TICKS_PER_MICROSECOND: Final = 10

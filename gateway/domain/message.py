@@ -141,6 +141,9 @@ class Message:
     partition_key: str | None = None
     annotations: Properties = attrs.field(factory=dict)  # the other message annotations
     footer: Properties = attrs.field(factory=dict)
+    # The content header of AMQP 0-9-1 with which RabbitMQ is to publish the body, instead of one
+    # made of the other fields. Set by the endpoint of RabbitMQ's clients; no other codec has it.
+    content_header: bytes | None = None
 
     encoded: tuple[EncodedSection, ...] = attrs.field(default=(), eq=False, repr=False)
     # The encoded message, so that measuring and sending it encode it only once.

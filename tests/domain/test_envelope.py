@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey, refuse_reserved, reserve
 from gateway.domain.envelope_fields import (
+    CONTENT_HEADER,
     ENTITY,
     MAC,
     ORDER,
@@ -238,7 +239,7 @@ def test_the_envelope_is_byte_for_byte_as_the_legacy_client_writes_it():
 def test_only_what_a_message_has_is_in_its_envelope(message, absent):
     assert set(RESERVED) - set(wrap(message).properties) == {
         *absent,
-        *(PRIMARY, ENTITY, ORDER, PARTITION),
+        *(PRIMARY, ENTITY, ORDER, PARTITION, CONTENT_HEADER),
     }
 
 
@@ -611,6 +612,28 @@ def test_an_encrypted_message_under_an_unknown_key_is_left_and_under_a_wrong_one
         envelope().unwrap(wrap(FULL, keys=(EnvelopeKey(id="2", key=b"other"),), encrypts=True))
 
 
+@pytest.mark.parametrize("encrypts", [False, True])
+def test_a_content_header_of_rabbitmq_comes_home_as_it_was(encrypts):
+    message = Message(message_id="m", body=b"body", content_header=b"header")
+    wrapped = wrap(message, encrypts=encrypts)
+
+    assert wrapped.content_header is None
+    assert envelope().unwrap(wrapped).message.content_header == b"header"
+
+
+def test_a_content_header_of_rabbitmq_is_covered_by_the_mac():
+    wrapped = wrap(Message(message_id="m", content_header=b"header"))
+    rest = {name: each for name, each in wrapped.properties.items() if name != CONTENT_HEADER}
+    for forged in ({**rest, CONTENT_HEADER: b"other"}, rest):
+        with pytest.raises(WrongMac):
+            envelope().unwrap(attrs.evolve(wrapped, properties=forged))
+
+
+def test_no_client_can_set_a_content_header_of_rabbitmq():
+    with pytest.raises(InvalidRequest, match=CONTENT_HEADER):
+        refuse_reserved(Message(properties={CONTENT_HEADER: b"header"}))
+
+
 def test_a_legacy_syphon_finds_no_path_in_an_encrypted_message():
     assert "x-ms-path" not in wrap(FULL, encrypts=True).properties
 
@@ -629,6 +652,7 @@ def test_the_names_on_the_wire_are_these():
         "x-ms-sessionid",
         "x-ms-timetolive",
         "x-pairgate-attempt",
+        "x-pairgate-content-header",
         "x-pairgate-entity",
         "x-pairgate-expires",
         "x-pairgate-kid",

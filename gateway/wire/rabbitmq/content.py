@@ -102,6 +102,25 @@ def read_content_header(data: bytes) -> dict[str, Any]:
     return found
 
 
+def split_content_header(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """
+    The properties in the payload of a content header frame, without the headers; and the encoded
+    entries of the headers, as they are.
+
+    Raises:
+        MessageError: the payload is malformed.
+    """
+    properties = read_content_header(data)  # also judges the headers
+    if properties.pop("headers", None) is None:
+        return properties, b""
+    at = 14
+    for name in _ORDER[: _ORDER.index("headers")]:  # short strings
+        if name in properties:
+            at += 1 + data[at]
+    start, end = _bounds(data, at, 0)
+    return properties, data[start:end]
+
+
 def fits_short(text: str) -> bool:
     """
     True if the text fits a property or the name of a header.

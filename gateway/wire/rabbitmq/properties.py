@@ -17,6 +17,11 @@ A field that AMQP 0-9-1 has a place for is written there, so that any consumer c
 All other fields are encoded as an AMQP 1.0 message in the header `x-pairgate-amqp`. If that is too
 large, or the body isn't one data section, the message with the body is in the body, and the header
 `x-pairgate-body` is set. `x-pairgate-copy` has the date of the send and the copy id.
+
+A message of a client of RabbitMQ that goes through the pair has its content header as data
+(`Message.content_header`): nothing in it acts in another namespace. It's published with that
+header, less the life that has passed, and with the user's id in `x-pairgate-user-id`, since the
+broker takes no other user's.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,6 +41,7 @@ from gateway.wire.rabbitmq.content import (
     fits_short,
     fits_table,
     read_content_header,
+    split_content_header,
     write_content_header,
     write_entry,
 )
@@ -46,6 +52,7 @@ BODY: Final = "x-pairgate-body"
 DURABLE: Final = "x-pairgate-durable"
 _COPY_ENTRY: Final = write_entry(COPY, "")[:-4]  # without the length of its text
 UNREADABLE: Final = "x-pairgate-unreadable"
+USER_ID: Final = "x-pairgate-user-id"
 DELIVERY_COUNT: Final = "x-delivery-count"
 
 # Reserved for the broker: each would be taken for a command, or describes a delivery.
@@ -144,6 +151,8 @@ def prepare(message: Message) -> Outgoing:
     Raises:
         MessageError: AMQP can't express a field; the text names the section.
     """
+    if message.content_header is not None:
+        return _prepare_given(message, message.content_header)
     try:
         properties, rest = _properties_and_rest(message)
         headers = {name: each for name, each in message.properties.items() if _fits(name, each)}
@@ -167,6 +176,34 @@ def prepare(message: Message) -> Outgoing:
         raise MessageError(
             f"the message has a text that UTF-8 can't express: {error.reason}"
         ) from error
+
+
+def message_as_given(header: bytes, body: bytes) -> Message:
+    """
+    A message with that content header as data, and with the life that it gives the message.
+
+    Raises:
+        MessageError: the header is malformed.
+    """
+    properties = read_content_header(header)
+    return Message(
+        message_id=properties.get("message_id"),
+        content_header=header,
+        time_to_live=_time_to_live(properties.get("expiration")),
+        body=body,
+    )
+
+
+def _prepare_given(message: Message, header: bytes) -> Outgoing:
+    body = message.body
+    if not isinstance(body, bytes):
+        raise MessageError("a body of bytes expected with a content header of AMQP 0-9-1")
+    properties, table = split_content_header(header)
+    properties.pop("expiration", None)
+    _place_time_to_live(message.time_to_live, properties, {})
+    if (user := properties.pop("user_id", None)) is not None:
+        table += write_entry(USER_ID, user)
+    return Outgoing(properties, table, body)
 
 
 def read(header: bytes, body: bytes, *, is_dead_letter: bool = False) -> Incoming:

@@ -8,6 +8,8 @@ import attrs
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pamqp import commands
+from pamqp.header import ContentHeader
 
 from gateway.domain.errors import MessageError
 from gateway.domain.message import DataBody, Kind, Message, SequenceBody, Typed, ValueBody, symbol
@@ -18,8 +20,10 @@ from gateway.wire.rabbitmq.properties import (
     COPY,
     REST,
     UNREADABLE,
+    USER_ID,
     CopyId,
     copy_in,
+    message_as_given,
     prepare,
     read,
 )
@@ -321,3 +325,50 @@ def test_of_two_values_with_one_name_the_last_counts_in_each_table() -> None:
         assert read_content_header(write_content_header(0, {}, entries)) == {
             "headers": {"twice": "zz"}
         }
+
+
+GIVEN = ContentHeader(
+    body_size=3,
+    properties=commands.Basic.Properties(
+        content_type="text/plain",
+        headers={"retries": [1, None, {"deep": True}], "CC": ["others"]},
+        delivery_mode=1,
+        priority=3,
+        expiration="5000",
+        message_id="m",
+        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+        user_id="anna",
+        app_id="app",
+    ),
+).marshal()
+
+
+def test_a_content_header_that_was_given_is_published_as_it_is():
+    message = message_as_given(GIVEN, b"abc")
+    published = read_content_header(prepare(message).header(CopyId(1, 2, "c")))
+    given = read_content_header(GIVEN)
+
+    # The broker takes no other user's id.
+    added = {COPY: "1-2-c", USER_ID: given.pop("user_id")}
+    assert published == {**given, "headers": {**given["headers"], **added}}
+
+
+def test_a_content_header_that_was_given_has_the_life_that_is_left():
+    message = message_as_given(GIVEN, b"abc")
+    assert message.time_to_live == timedelta(seconds=5)
+
+    for left, expiration in ((timedelta(seconds=2), "2000"), (None, None)):
+        outgoing = prepare(attrs.evolve(message, time_to_live=left))
+        assert outgoing.properties.get("expiration") == expiration
+
+
+def test_an_empty_content_header_is_published_with_the_id_of_its_copy_alone():
+    empty = ContentHeader(body_size=0, properties=commands.Basic.Properties()).marshal()
+    published = read_content_header(prepare(message_as_given(empty, b"")).header(CopyId(1, 2, "c")))
+
+    assert published == {"headers": {COPY: "1-2-c"}}
+
+
+def test_a_malformed_content_header_is_not_taken():
+    with pytest.raises(MessageError):
+        message_as_given(GIVEN[:-3], b"abc")
