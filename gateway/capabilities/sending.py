@@ -1,7 +1,9 @@
 """Ways to send beyond `Broker.send`: fast failures, who has accepted, several batches, dates."""
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final, Protocol, TypeVar
 
 from gateway.domain.entity import EntityPath
@@ -75,6 +77,27 @@ async def send_accepted_by(
 ) -> AcceptedBy:
     """Send as `accepting_send` does; a caller that sends often asks for that once."""
     return await accepting_send(broker)(entity, messages)
+
+
+_in_doubt: Final[ContextVar[bool]] = ContextVar("in_doubt", default=False)
+
+
+@contextmanager
+def continued(*, in_doubt: bool) -> Iterator[None]:
+    """
+    The sends in this context go on where their caller had tried before. With `in_doubt` that
+    attempt had an unknown outcome, so each copy of theirs may be the second.
+    """
+    token = _in_doubt.set(in_doubt)
+    try:
+        yield
+    finally:
+        _in_doubt.reset(token)
+
+
+def is_in_doubt() -> bool:
+    """True if the sends of this context may be second copies."""
+    return _in_doubt.get()
 
 
 @capability(Broker, "this namespace doesn't bound its sends")

@@ -25,6 +25,7 @@ from gateway.capabilities import (
     messages_in,
     sends_in,
 )
+from gateway.capabilities.sending import is_in_doubt
 from gateway.deadlines import client_deadline
 from gateway.domain import envelope
 from gateway.domain.entity import EntityPath
@@ -148,6 +149,9 @@ class PairedBroker(ForwardingBroker):
         usual = now + self.options.send_timeout
         deadline = min(trio.current_effective_deadline(), client_deadline() or usual)
         made = [Batch([self._with_id(message) for message in each]) for each in batches]
+        if is_in_doubt():
+            for batch in made:
+                batch.tainted = True
         admitted, size = self._admitted(entity, made)
         in_order |= self.keeps_order(entity)
         room = self.inflight.reserve(
