@@ -10,10 +10,11 @@ import trio
 
 from gateway.app.assembly.parts import Parts
 from gateway.app.operations.control_calls import of_process
+from gateway.app.rabbitmq_endpoint import make_rabbitmq
 from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard, make_figures
 from gateway.app.status.sections import readings
-from gateway.config.endpoints import ADMIN, AMQP, ONE_PORT, STORAGE_QUEUE
+from gateway.config.endpoints import ADMIN, AMQP, ONE_PORT, RABBITMQ, STORAGE_QUEUE
 from gateway.config.options import Config
 from gateway.fair_budget import FairBudget
 from gateway.frontends.admin.audited import Audited
@@ -143,6 +144,8 @@ def make_server(protocol: str, makings: Makings, tls: Tls | None) -> Server:
         return _make_amqp(makings, tls)
     if protocol == STORAGE_QUEUE:
         return make_http(partial(_make_storage_queue, makings), makings, tls)
+    if protocol == RABBITMQ:
+        return _make_rabbitmq(makings, tls)
     if protocol == ADMIN:
         return make_http(partial(_make_admin, makings), makings, tls)
     return make_http(partial(make_rest, makings), makings, tls)
@@ -170,6 +173,12 @@ def _make_amqp(makings: Makings, tls: Tls | None) -> Server:
     return Server(
         serve_connection=sniffer.serve_connection, drains=(sniffer.drain, frontend.drain.begin)
     )
+
+
+def _make_rabbitmq(makings: Makings, tls: Tls | None) -> Server:
+    frontend = make_rabbitmq(makings.config, makings.parts, makings.runtime)
+    sniffer = _make_sniffer(makings, tls, amqp=frontend.serve_connection)
+    return Server(serve_connection=sniffer.serve_connection, drains=(sniffer.drain, frontend.drain))
 
 
 def make_http(make: MakeHttp, basis: Basis, tls: Tls | None) -> Server:

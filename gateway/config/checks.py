@@ -11,6 +11,7 @@ from gateway.config.endpoints import (
     AMQP,
     LISTEN,
     ONE_PORT,
+    RABBITMQ,
     SERVE,
     STORAGE_QUEUE,
     USUAL_MODE,
@@ -89,7 +90,7 @@ def _public_keys(config: Config) -> Iterator[str]:
         own, other = (
             (config.accounts, config.access) if of_storage else (config.access, config.accounts)
         )
-        if endpoint.protocol == ADMIN or own or not other:
+        if endpoint.protocol in {ADMIN, RABBITMQ} or own or not other:
             continue
         names = ("accounts", "access") if of_storage else ("access", "accounts")
         yield (
@@ -216,6 +217,13 @@ def _endpoints(config: Config) -> Iterator[str]:
             yield f"endpoints[{index}].bind: {why}"
             continue
         yield from (f"endpoints[{index}].{problem}" for problem in _of_endpoint(endpoint))
+        if endpoint.protocol == RABBITMQ:  # the primary judges the credentials
+            if not _is_before_rabbitmq(config):
+                yield (
+                    f"endpoints[{index}].protocol: rabbitmq needs [pairing] with a primary in"
+                    " RabbitMQ (rabbitmq: or rabbitmqs:)"
+                )
+            continue
         of_storage = endpoint.protocol == STORAGE_QUEUE
         known = config.accounts if of_storage else config.access
         if not is_loopback(host_of_bind(endpoint.bind)) and not known:
@@ -227,6 +235,12 @@ def _endpoints(config: Config) -> Iterator[str]:
     fixed = [(each.process, each.bind) for each in config.endpoints if not _is_any(each.bind)]
     for _, bind in sorted({each for each in fixed if fixed.count(each) > 1}):
         yield f"endpoints: {bind} is given twice"
+
+
+def _is_before_rabbitmq(config: Config) -> bool:
+    pairing = config.pairing
+    primary = None if pairing is None else config.namespaces.get(pairing.primary)
+    return primary is not None and primary.url.partition(":")[0] in {"rabbitmq", "rabbitmqs"}
 
 
 def _wrong_bind(endpoint: Endpoint) -> str | None:

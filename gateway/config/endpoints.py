@@ -18,8 +18,9 @@ from gateway.net.tls import TlsOptions
 ONE_PORT: Final = "service-bus"  # AMQP, AMQP over WebSocket, REST; each in plain text or TLS
 AMQP: Final = "amqp"  # AMQP, and AMQP over WebSocket
 STORAGE_QUEUE: Final = "storage-queue"
+RABBITMQ: Final = "rabbitmq"  # AMQP 0-9-1, before a primary in RabbitMQ
 ADMIN: Final = "admin"  # health, and figures for scalers
-PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http", STORAGE_QUEUE, ADMIN)
+PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http", STORAGE_QUEUE, RABBITMQ, ADMIN)
 USUAL_MODE: Final = "0600"
 SERVE: Final = "serve"
 SYPHON: Final = "syphon"

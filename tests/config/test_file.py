@@ -59,7 +59,7 @@ from tests.harness.secret_files import write_secret
         (
             "[[endpoints]]\nprotocol = 'servicebus'\nbind = 'localhost:0'",
             'endpoints[0].protocol: one of "service-bus", "amqp", "service-bus-http",'
-            ' "storage-queue", "admin" expected, found \'servicebus\';'
+            ' "storage-queue", "rabbitmq", "admin" expected, found \'servicebus\';'
             " did you mean 'service-bus'?",
         ),
         ("[[endpoints]]\nprotocol = 'service-bus-http'", "endpoints[0].bind: is missing"),

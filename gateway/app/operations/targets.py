@@ -14,7 +14,7 @@ from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own, is_to_come, rights_of
 from gateway.app.runtime import Runtime
-from gateway.config.endpoints import ADMIN, AMQP, STORAGE_QUEUE, address_of, requires_tls
+from gateway.config.endpoints import ADMIN, AMQP, RABBITMQ, STORAGE_QUEUE, address_of, requires_tls
 from gateway.config.kinds import options_class
 from gateway.config.options import Config, Namespace
 from gateway.config.problems import no_namespace
@@ -26,7 +26,7 @@ from gateway.net import unix
 from gateway.ports import Broker
 
 KNOCK_SECONDS: Final = 2.0
-_OTHERS: Final = frozenset({ADMIN, AMQP, STORAGE_QUEUE})  # protocols other than REST
+_OTHERS: Final = frozenset({ADMIN, AMQP, RABBITMQ, STORAGE_QUEUE})  # protocols other than REST
 
 
 Way = Callable[[], Awaitable[Namespace | None]]

@@ -114,6 +114,33 @@ def open_namespace(
     Raises:
         InvalidRequest: a part of the URL is invalid, or a certificate can't be read.
     """
+    places, login = read_address(scheme, rest, options)
+    management = open_management(
+        options.management,
+        ManagementLogin(user=login.user, password=login.password, vhost=login.vhost),
+        options.tls,
+        options.connect_timeout,
+        rng,
+    )
+    return RabbitmqBroker(
+        places=places,
+        login=login,
+        options=options,
+        clock=clock,
+        rng=rng,
+        management=management,
+    )
+
+
+def read_address(
+    scheme: str, rest: str, options: RabbitmqOptions
+) -> tuple[Sequence[ServerAddress], Login]:
+    """
+    The nodes of a namespace's URL, and the gateway's login there.
+
+    Raises:
+        InvalidRequest: a part of the URL is invalid, or a certificate can't be read.
+    """
     try:
         parts = parse_server_url(f"{scheme}:{rest}")
     except InvalidRequest as error:
@@ -142,21 +169,7 @@ def open_namespace(
         vhost=vhost,
         heartbeat=math.ceil(options.heartbeat),
     )
-    management = open_management(
-        options.management,
-        ManagementLogin(user=login.user, password=login.password, vhost=vhost),
-        options.tls,
-        options.connect_timeout,
-        rng,
-    )
-    return RabbitmqBroker(
-        places=places_of(parts.hosts, _PORTS[scheme], tls),
-        login=login,
-        options=options,
-        clock=clock,
-        rng=rng,
-        management=management,
-    )
+    return places_of(parts.hosts, _PORTS[scheme], tls), login
 
 
 @attrs.define(eq=False, kw_only=True)

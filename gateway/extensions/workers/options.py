@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 from attrs import validators
 
-from gateway.config.endpoints import ADMIN, SERVE, STORAGE_QUEUE
+from gateway.config.endpoints import ADMIN, RABBITMQ, SERVE, STORAGE_QUEUE
 from gateway.config.options import Config
 from gateway.extensions.tables import Table
 
@@ -17,7 +17,7 @@ WORKERS: Final = Table[int](
 )
 # Endpoints that the parent of workers serves itself, as their state between two requests is in one
 # process.
-OF_PARENT: Final = frozenset({STORAGE_QUEUE, ADMIN})
+OF_PARENT: Final = frozenset({STORAGE_QUEUE, RABBITMQ, ADMIN})
 
 
 def count(config: Config) -> int:

@@ -1,0 +1,42 @@
+"""The front end of RabbitMQ's own clients, for a pair whose primary is in RabbitMQ."""
+
+import trio
+
+from gateway.app.assembly.parts import Parts
+from gateway.app.runtime import Runtime
+from gateway.brokers.rabbitmq.broker import read_address
+from gateway.config.options import Config
+from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
+from gateway.frontends.rabbitmq.relayed_connection import RelayTarget
+from gateway.net.dialing import dial
+from gateway.net.hosts import Hosts
+from gateway.net.server_address import ServerAddress
+
+
+def make_rabbitmq(config: Config, parts: Parts, runtime: Runtime) -> RabbitmqFrontend:
+    """Make the front end of a pair, as the configuration has been checked."""
+    assert config.pairing is not None, "the configuration has been checked"
+    assert parts.pair is not None, "the process has the pair"
+    namespace = config.namespaces[config.pairing.primary]
+    scheme, _, rest = namespace.url.partition(":")
+    places, login = read_address(scheme, rest, namespace.options)
+    hosts = Hosts(places=places, rng=runtime.rng("rabbitmq endpoint"))
+
+    async def dial_primary() -> trio.abc.Stream:
+        async def use(place: ServerAddress, seconds: float) -> trio.abc.Stream:
+            with trio.fail_after(seconds):
+                return await dial(place)
+
+        return await hosts.first(use, namespace.options.connect_timeout)
+
+    slow = config.pairing.options.slow_call_duration or config.pairing.options.attempt_timeout
+    return RabbitmqFrontend(
+        RelayTarget(
+            dial=dial_primary,
+            broker=parts.broker,
+            states=parts.pair.states,
+            slow=slow,
+            login_timeout=config.limits.listener.handshake_timeout,
+            vhost=login.vhost,
+        )
+    )

@@ -1,0 +1,32 @@
+"""
+AMQP 0-9-1 for RabbitMQ's own clients, before a primary in RabbitMQ: a wire while the primary is
+well, the pair when it isn't.
+"""
+
+import attrs
+import trio
+
+from gateway.frontends.rabbitmq.relayed_connection import RelayedConnection, RelayTarget
+
+
+@attrs.define(eq=False)
+class RabbitmqFrontend:
+    """Serves any number of connections."""
+
+    _target: RelayTarget
+    _connections: set[RelayedConnection] = attrs.field(factory=set, init=False)
+    _is_draining: bool = attrs.field(default=False, init=False)
+
+    async def serve_connection(self, stream: trio.abc.Stream) -> None:
+        """Serve a client until one of the two ends the connection."""
+        connection = RelayedConnection(stream, self._target)
+        self._connections.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+
+    def drain(self) -> None:
+        """Close every connection, once its publishes have their verdicts."""
+        for connection in self._connections:
+            connection.close_soon("the gateway shuts down")

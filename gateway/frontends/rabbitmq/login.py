@@ -1,0 +1,128 @@
+"""
+The login of a client, which passes between client and primary, and is repeated at another
+connection. So the primary decides who may connect, and with which rights.
+
+The answer to `connection.start`, with the client's password or token, is kept in memory as long as
+the client is connected, and nowhere else.
+"""
+
+import hashlib
+import secrets
+from typing import Final
+
+import attrs
+import trio
+from pamqp import commands
+
+from gateway.wire.rabbitmq.frames import METHOD, ProtocolError, method_frame
+from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader, RelayedFrame
+
+_SALT: Final = secrets.token_bytes(16)  # a digest of another process says nothing
+_LEAST_FRAME: Final = 4096  # bytes: `frame-min-size` of AMQP 0-9-1
+_NO_LIMIT: Final = 2**31  # bytes: zero stands for "no limit" (AMQP 0-9-1, 1.4.2.6)
+_MOST_STEPS: Final = 16  # frames of a client; RabbitMQ's own mechanisms take three or four
+
+
+class LoginFailed(Exception):
+    """The primary refuses the login that it accepted before."""
+
+
+@attrs.define(eq=False)
+class ClientLogin:
+    is_done: bool = False
+    vhost: str = ""
+    heartbeat: float = 0.0  # seconds; 0: none
+    max_frame: int = _LEAST_FRAME * 32  # bytes of a payload
+    digest: bytes = b""  # of the credentials
+    user: str = ""  # empty: the mechanism doesn't show it
+    _answers: list[bytes] = attrs.field(
+        factory=list, repr=False
+    )  # the client's frames, in their order
+    _credentials: list[bytes] = attrs.field(factory=list, repr=False)
+
+    def from_client(self, frame: RelayedFrame) -> None:
+        """
+        Note the client's part.
+
+        Raises:
+            ProtocolError: it isn't part of a login.
+        """
+        match frame.method():
+            case commands.Connection.StartOk() as start:
+                self._begin(start)
+            case commands.Connection.SecureOk() as secure:
+                self._credentials.append(_bytes_of(secure.response))
+            case commands.Connection.TuneOk() as tune:
+                self.heartbeat = float(tune.heartbeat or 0)
+                self.max_frame = (tune.frame_max or _NO_LIMIT) - 8
+            case commands.Connection.Open() as opened:
+                self.vhost = opened.virtual_host
+                self._digest()
+            case commands.Connection.Close() | commands.Connection.CloseOk():
+                return
+            case other:
+                raise ProtocolError(f"{other.name} before the login")
+        self._answers.append(frame.data)
+        if len(self._answers) > _MOST_STEPS:
+            raise ProtocolError("a login of too many steps")
+
+    def _begin(self, start: commands.Connection.StartOk) -> None:
+        response = _bytes_of(start.response)
+        self._credentials = [start.mechanism.encode(), response]
+        if start.mechanism == "PLAIN":  # RFC 4616: authorization, user, password
+            _, _, rest = response.partition(b"\0")
+            self.user = rest.partition(b"\0")[0].decode(errors="replace")
+
+    def _digest(self) -> None:
+        digest = hashlib.sha256(_SALT)
+        for part in self._credentials:
+            digest.update(len(part).to_bytes(4) + part)
+        self.digest = digest.digest()
+        self._credentials.clear()
+
+    def from_primary(self, frame: RelayedFrame) -> bytes:
+        """The frame for the client, which can't show the primary its certificate."""
+        if frame.kind == METHOD:
+            method = frame.method()
+            if isinstance(method, commands.Connection.OpenOk):
+                self.is_done = True
+            if isinstance(method, commands.Connection.Start):
+                offered = str(method.mechanisms).split()
+                if "EXTERNAL" in offered:
+                    method.mechanisms = " ".join(each for each in offered if each != "EXTERNAL")
+                    return method_frame(0, method)
+        return frame.data
+
+    async def repeat(self, stream: trio.abc.Stream) -> None:
+        """
+        Log in at another connection. Returns when it is open.
+
+        Raises:
+            LoginFailed: the primary refuses.
+            trio.BrokenResourceError: the connection ended.
+        """
+        reader = FrameReader(self.max_frame)
+        await stream.send_all(PROTOCOL_HEADER)
+        for answer in self._answers[:-1]:
+            await _next(stream, reader)
+            await stream.send_all(answer)
+        # `connection.open` follows `tune-ok` at once: the primary sends nothing in between.
+        await stream.send_all(self._answers[-1])
+        await _next(stream, reader)
+
+
+async def _next(stream: trio.abc.Stream, reader: FrameReader) -> None:
+    """Return when the primary's next step has arrived, which is one frame."""
+    while True:
+        data = await stream.receive_some()
+        if not data:
+            raise trio.BrokenResourceError
+        for frame in reader.feed(bytes(data)):
+            method = frame.method()
+            if isinstance(method, commands.Connection.Close):
+                raise LoginFailed(method.reply_text)
+            return
+
+
+def _bytes_of(text: object) -> bytes:
+    return text if isinstance(text, bytes) else str(text).encode()

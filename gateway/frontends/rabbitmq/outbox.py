@@ -1,0 +1,57 @@
+"""The bytes for one peer, which a task of their own writes."""
+
+from typing import Final
+
+import attrs
+import trio
+
+HIGH_WATER: Final = 1024 * 1024  # bytes, above which who adds some waits
+
+
+@attrs.define(eq=False)
+class Outbox:
+    """Written by `run`, in order; after the peer's end nothing is."""
+
+    sent: float = 0.0  # when bytes were written last, by Trio's clock
+    size: int = 0
+    _parts: list[bytes] = attrs.field(factory=list)
+    _wake: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+    def put(self, data: bytes) -> None:
+        if data:
+            self._parts.append(data)
+            self.size += len(data)
+            self._wake.unpark_all()
+
+    async def wait_for_room(self) -> None:
+        """Return when less than the limit waits to be written."""
+        while self.size > HIGH_WATER:
+            await self._room.park()
+
+    async def wait_until_empty(self) -> None:
+        """Return when all bytes were handed to the kernel."""
+        while self.size:
+            await self._room.park()
+
+    def clear(self) -> None:
+        """Drop what isn't written."""
+        self._parts, self.size = [], 0
+        self._room.unpark_all()
+
+    async def run(self, stream: trio.abc.SendStream) -> None:
+        """
+        Write to the stream, until cancelled.
+
+        Raises:
+            trio.BrokenResourceError, OSError: the peer is gone.
+        """
+        while True:
+            if not self._parts:
+                await self._wake.park()
+                continue
+            data, self._parts = b"".join(self._parts), []
+            self.sent = trio.current_time()
+            await stream.send_all(data)
+            self.size -= len(data)
+            self._room.unpark_all()

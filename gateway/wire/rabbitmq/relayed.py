@@ -1,0 +1,162 @@
+"""
+Frames of AMQP 0-9-1 on their way between a client and its broker: read as far as a relay must know
+them, and kept as they came.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+from pamqp import base, commands, exceptions, frame
+
+from gateway.domain.values import value
+from gateway.wire.rabbitmq.frames import BODY, HEADER, METHOD, ProtocolError
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
+LARGEST_FRAME: Final = 128 * 1024  # bytes: RabbitMQ's default of `frame_max`
+_HEAD: Final = struct.Struct(">BHI")  # of a frame: type, channel, bytes of the payload
+_END: Final = 0xCE  # the octet after each frame (4.2.3)
+_METHOD: Final = struct.Struct(">I")  # class and method
+_SIZE: Final = struct.Struct(">Q")
+_LEAST_HEADER: Final = 14  # bytes: class, weight, the body's size, flags
+# Exceptions that pamqp raises for malformed bytes.
+_UNREADABLE: Final = (
+    exceptions.UnmarshalingException,
+    struct.error,
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+)
+
+
+@value
+class RelayedFrame:
+    """A whole frame, as it came."""
+
+    kind: int
+    channel: int
+    data: bytes
+
+    @property
+    def payload(self) -> bytes:
+        return self.data[_HEAD.size : -1]
+
+    @property
+    def method_index(self) -> int:
+        """Class and method, as pamqp's `index`; 0: the frame has no method."""
+        if self.kind != METHOD or len(self.data) < _HEAD.size + _METHOD.size + 1:
+            return 0
+        return int(_METHOD.unpack_from(self.data, _HEAD.size)[0])
+
+    def method(self) -> base.Frame:
+        """
+        The method of the frame.
+
+        Raises:
+            ProtocolError: the frame has none, or it is malformed.
+        """
+        try:
+            _, _, method = frame.unmarshal(self.data)
+        except _UNREADABLE as error:
+            raise ProtocolError(f"a malformed method: {error}") from error
+        if not isinstance(method, base.Frame):
+            raise ProtocolError(f"a frame of type {self.kind} where a method is expected")
+        return method
+
+
+@attrs.define(eq=False)
+class FrameReader:
+    """Cuts the bytes of one side into frames."""
+
+    max_frame: int = LARGEST_FRAME  # bytes of a payload
+    _rest: bytes = b""
+
+    def feed(self, data: bytes) -> list[RelayedFrame]:
+        """
+        The frames that these bytes have completed.
+
+        Raises:
+            ProtocolError: a frame is too large, or has no end octet.
+        """
+        data = self._rest + data if self._rest else data
+        frames, at, end = [], 0, len(data)
+        while end - at >= _HEAD.size:
+            kind, channel, size = _HEAD.unpack_from(data, at)
+            if size > self.max_frame:
+                raise ProtocolError(f"a frame of {size} bytes; at most {self.max_frame} allowed")
+            stop = at + _HEAD.size + size
+            if stop >= end:
+                break
+            if data[stop] != _END:
+                raise ProtocolError("a frame without its end octet")
+            frames.append(RelayedFrame(kind, channel, data[at : stop + 1]))
+            at = stop + 1
+        self._rest = data[at:]
+        return frames
+
+
+@attrs.define(eq=False)
+class RelayedContent:
+    """A method with its content, whose frames arrive one after the other (4.2.6)."""
+
+    method: RelayedFrame
+    header: bytes = b""  # the payload of the header frame
+    frames: list[bytes] = attrs.field(init=False)
+    _missing: int | None = None  # bytes of the body; None: the header hasn't arrived
+
+    def __attrs_post_init__(self) -> None:
+        self.frames = [self.method.data]
+
+    @property
+    def is_whole(self) -> bool:
+        return self._missing == 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its frames."""
+        return sum(map(len, self.frames))
+
+    def add(self, arrived: RelayedFrame, max_body: int) -> None:
+        """
+        Add the next frame.
+
+        Raises:
+            ProtocolError: it isn't a frame of this content, or the body is too large.
+        """
+        if arrived.kind == HEADER and self._missing is None:
+            self.header = arrived.payload
+            if len(self.header) < _LEAST_HEADER:
+                raise ProtocolError("a content header that ends too early")
+            (self._missing,) = _SIZE.unpack_from(self.header, 4)
+        elif arrived.kind == BODY and self._missing is not None:
+            self._missing -= len(arrived.payload)
+        else:
+            raise ProtocolError(f"a frame of type {arrived.kind} inside of a message")
+        if not 0 <= self._missing <= max_body:
+            raise ProtocolError(
+                f"a body with {self._missing} more bytes; 0 to {max_body} are allowed"
+            )
+        self.frames.append(arrived.data)
+
+    def body(self) -> bytes:
+        return b"".join([each[_HEAD.size : -1] for each in self.frames[2:]])
+
+
+def read_publish(frame: RelayedFrame) -> commands.Basic.Publish:
+    """
+    The publish in that frame.
+
+    Raises:
+        ProtocolError: it is malformed.
+    """
+    method = frame.method()
+    assert isinstance(method, commands.Basic.Publish), "its index says so"
+    return method
+
+
+def joined(frames: Sequence[RelayedFrame]) -> bytes:
+    """The bytes of these frames."""
+    return b"".join([each.data for each in frames])

@@ -1,0 +1,42 @@
+"""
+A publisher with pika, RabbitMQ's own client: `python rabbitmq_publisher.py PORT QUEUE NAME`.
+
+Publishes numbered messages until a line comes on its standard input; then prints their number, and
+the first error. With a name that ends with "?" it asks for no confirms.
+"""
+
+import json
+import select
+import sys
+import time
+
+import pika
+
+
+def main(port: int, queue: str, name: str) -> None:
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+    channel = connection.channel()
+    if not name.endswith("?"):
+        channel.confirm_delivery()
+    sent, error = 0, ""
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        properties = pika.BasicProperties(
+            delivery_mode=2,
+            content_type="text/plain",
+            correlation_id=f"{sent}",
+            headers={"retries": [1, None, {"deep": True}], "task": "orders.place"},
+        )
+        try:
+            channel.basic_publish("", queue, f"{name} {sent}".encode(), properties)
+        except pika.exceptions.AMQPError as failure:
+            error = repr(failure)
+            break
+        sent += 1
+        time.sleep(0.005)
+    if not error:
+        connection.close()
+    sys.stdout.write(json.dumps({"sent": sent, "error": error}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])

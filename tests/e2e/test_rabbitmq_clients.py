@@ -1,0 +1,218 @@
+"""RabbitMQ's own client, unchanged, through a gateway before a real RabbitMQ that has outages."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pika
+import pytest
+import trio
+
+from tests.e2e.processes import GatewayProcess, Gateways
+from tests.harness import servers
+from tests.harness.rabbitmq import rabbitmq
+from tests.harness.secret_files import write_secret
+from tests.harness.servers import ServerProcess, kill
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+SCRIPT = Path(__file__).with_name("rabbitmq_publisher.py")
+NAMES = ("one", "two", "three?")  # the third asks for no confirms
+PATIENCE = 90.0  # seconds: a broker starts in some five
+BEFORE = 50  # messages
+LOOK = 0.2  # seconds
+
+
+@attrs.define(eq=False)
+class Site:
+    broker: ServerProcess
+    broker_port: int
+    gateway: GatewayProcess
+
+    def connect(self, password: str = "guest", *, direct: bool = False) -> pika.BlockingConnection:
+        return pika.BlockingConnection(
+            pika.ConnectionParameters(
+                "127.0.0.1",
+                self.broker_port if direct else self.gateway.port,
+                credentials=pika.PlainCredentials("guest", password),
+            )
+        )
+
+    def make_queue(self) -> None:
+        connection = self.connect(direct=True)
+        connection.channel().queue_declare("orders", durable=True)
+        connection.close()
+
+    def depth(self) -> int:
+        connection = self.connect(direct=True)
+        try:
+            declared = connection.channel().queue_declare("orders", passive=True)
+            return int(declared.method.message_count)
+        finally:
+            connection.close()
+
+    def drained(self) -> list[tuple[Any, bytes]]:
+        """All messages of the queue, taken directly from the broker."""
+        connection, found = self.connect(direct=True), []
+        channel = connection.channel()
+        while (message := channel.basic_get("orders", auto_ack=True))[0] is not None:
+            found.append((message[1], message[2]))
+        connection.close()
+        return found
+
+
+@asynccontextmanager
+async def site(gateways: Gateways, folder: Path) -> AsyncIterator[Site]:
+    data = folder / "rabbit"
+    data.mkdir()
+    secret = folder / "password"
+    write_secret(secret, "guest\n")
+    async with rabbitmq(data) as (node, port):
+        config = f"""
+            [namespaces.first]
+            url = "rabbitmq://guest@127.0.0.1:{port}"
+            password = {{ file = {json.dumps(str(secret))} }}
+            queues = ["orders"]
+            [namespaces.second]
+            url = "embedded:second.db"
+            [pairing]
+            primary = "first"
+            secondary = "second"
+            label = "own-clients"
+            failover_interval = "5s"
+            enable_syphon = true
+            [[endpoints]]
+            protocol = "rabbitmq"
+            bind = "127.0.0.1:0"
+        """
+        here = Site(node, port, await gateways.start(config, name="gateway"))
+        await trio.to_thread.run_sync(here.make_queue)
+        yield here
+
+
+async def published(site: Site, name: str, end: trio.Event) -> dict[str, Any]:
+    """The result of a publisher that is told to end."""
+    command = [sys.executable, str(SCRIPT), str(site.gateway.port), "orders", name]
+    async with trio.open_nursery() as nursery:
+        process = await nursery.start(
+            partial(
+                trio.run_process,
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                deliver_cancel=kill,
+                check=False,
+            )
+        )
+        await end.wait()
+        await process.stdin.send_all(b"end\n")
+        output = b"".join([part async for part in process.stdout])
+    result: dict[str, Any] = json.loads(output)
+    return result
+
+
+async def until_depth(site: Site, least: int) -> None:
+    with trio.fail_after(PATIENCE):
+        while True:
+            if await trio.to_thread.run_sync(site.depth) >= least:
+                return
+            await trio.sleep(LOOK)
+
+
+async def has_outages(site: Site, end: trio.Event) -> None:
+    """The broker is killed, later frozen; each time the publishers go on."""
+    await until_depth(site, BEFORE)
+    await site.broker.kill()
+    await site.gateway.seen("namespace_lost")
+    await trio.sleep(2)
+    await site.broker.start()
+    await site.gateway.until(lambda: site.gateway.count("outage_over") > 0, PATIENCE)
+    depth = await trio.to_thread.run_sync(site.depth)
+    await until_depth(site, depth + BEFORE)
+    changes = site.gateway.count("entity_state_changed")
+    await servers.freeze(site.broker.pid)
+    await site.gateway.until(lambda: site.gateway.count("entity_state_changed") > changes, PATIENCE)
+    await trio.sleep(2)
+    os.kill(site.broker.pid, signal.SIGCONT)
+    await site.gateway.until(lambda: site.gateway.count("outage_over") > 1, PATIENCE)
+    await until_depth(site, depth + 2 * BEFORE)
+    end.set()
+
+
+async def test_publishers_notice_neither_a_killed_nor_a_frozen_broker(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    results: dict[str, dict[str, Any]] = {}
+    end = trio.Event()
+
+    async def publish(name: str) -> None:
+        results[name] = await published(here, name, end)
+
+    async with site(gateways, tmp_path) as here:
+        async with trio.open_nursery() as nursery:
+            for name in NAMES:
+                nursery.start_soon(publish, name)
+            await has_outages(here, end)
+        code = await here.gateway.stop()
+        found = await trio.to_thread.run_sync(here.drained)
+
+    assert code == 0
+    assert [result["error"] for result in results.values()] == [""] * 3
+    sent = {f"{name} {n}".encode() for name, each in results.items() for n in range(each["sent"])}
+    bodies = Counter(body for _, body in found)
+    assert set(bodies) == sent
+    copies = bodies.total() - len(bodies)
+    assert copies <= told(here.gateway.log)
+    for properties, _ in found:
+        assert properties.content_type == "text/plain"
+        assert properties.delivery_mode == 2
+        assert properties.headers["retries"] == [1, None, {"deep": True}]
+
+
+def told(log: Sequence[dict[str, Any]]) -> int:
+    """The copies that the gateway has told of."""
+    return sum(each["possibly_twice"] for each in log if each["event"] == "outage_over")
+
+
+async def test_a_consumer_is_told_of_the_end_of_its_broker(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    def consume(site: Site, began: trio.Event) -> Exception:
+        connection = site.connect()
+        channel = connection.channel()
+        channel.basic_consume("orders", lambda *_: None)
+        trio.from_thread.run_sync(began.set)
+        try:
+            while True:
+                connection.process_data_events(time_limit=1)
+        except pika.exceptions.AMQPError as error:
+            return error
+
+    errors: list[Exception] = []
+
+    async def keep_consuming(site: Site, began: trio.Event) -> None:
+        errors.append(await trio.to_thread.run_sync(consume, site, began))
+
+    async with site(gateways, tmp_path) as here:
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError) as refused:
+            await trio.to_thread.run_sync(here.connect, "wrong")
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                began = trio.Event()
+                nursery.start_soon(keep_consuming, here, began)
+                await began.wait()
+                await here.broker.kill()
+
+    assert "ACCESS_REFUSED" in str(refused.value)
+    [error] = errors
+    assert isinstance(error, pika.exceptions.ConnectionClosedByBroker)
+    assert error.reply_code == 320

@@ -1,0 +1,80 @@
+"""Frames on their way between a client and its broker."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pamqp import commands, header
+
+from gateway.wire.rabbitmq.frames import ProtocolError, content_frames, method_frame
+from gateway.wire.rabbitmq.relayed import FrameReader, RelayedContent, RelayedFrame, read_publish
+
+PUBLISH = method_frame(1, commands.Basic.Publish(exchange="", routing_key="orders"))
+BODY = b"hello, wide world"
+HEADER = header.ContentHeader(body_size=len(BODY), properties=commands.Basic.Properties()).marshal()
+CONTENT = b"".join(content_frames(1, HEADER, BODY, 4096))
+CONVERSATION = PUBLISH + CONTENT + method_frame(2, commands.Basic.Ack(7, multiple=True))
+
+
+@given(st.lists(st.integers(1, len(CONVERSATION)), max_size=8))
+def test_frames_are_the_same_wherever_their_bytes_are_cut(cuts):
+    reader, frames = FrameReader(), []
+    marks = [0, *sorted(cuts), len(CONVERSATION)]
+    for start, stop in pairwise(marks):
+        frames += reader.feed(CONVERSATION[start:stop])
+
+    assert b"".join(each.data for each in frames) == CONVERSATION
+    assert [each.channel for each in frames] == [1, 1, 1, 2]
+    assert [each.method_index for each in frames] == [
+        commands.Basic.Publish.index,
+        0,
+        0,
+        commands.Basic.Ack.index,
+    ]
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_the_reader_crash(data):
+    try:
+        for frame in FrameReader(max_frame=64).feed(data):
+            frame.method()
+    except ProtocolError:
+        pass
+
+
+def test_a_frame_above_the_limit_is_refused():
+    with pytest.raises(ProtocolError, match="at most 4 allowed"):
+        FrameReader(max_frame=4).feed(PUBLISH)
+
+
+def test_a_content_has_its_body_from_all_frames():
+    [publish, *rest] = FrameReader().feed(PUBLISH + b"".join(content_frames(1, HEADER, BODY, 22)))
+    content = RelayedContent(publish)
+    for frame in rest:
+        assert not content.is_whole
+        content.add(frame, 100)
+
+    assert content.is_whole
+    assert content.body() == BODY
+    assert read_publish(content.method).routing_key == "orders"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        FrameReader().feed(PUBLISH)[0],
+        RelayedFrame(2, 1, b"\x02\x00\x01\x00\x00\x00\x01x\xce"),
+        FrameReader().feed(b"\x03\x00\x01\x00\x00\x00\x01x\xce")[0],
+    ],
+    ids=["a method", "a short header", "a body without a header"],
+)
+def test_a_content_is_refused_that_has_other_frames(wrong):
+    with pytest.raises(ProtocolError):
+        RelayedContent(FrameReader().feed(PUBLISH)[0]).add(wrong, 100)
+
+
+def test_a_body_above_the_limit_is_refused():
+    [publish, head, *_] = FrameReader().feed(PUBLISH + CONTENT)
+    with pytest.raises(ProtocolError, match="0 to 4 are allowed"):
+        RelayedContent(publish).add(head, 4)
