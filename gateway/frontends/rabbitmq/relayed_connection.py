@@ -102,6 +102,8 @@ class RelayedConnection:
     _heard_primary: float = attrs.field(default=0.0, init=False)
     _holds: bool = attrs.field(default=False, init=False)
     _is_blocked: bool = attrs.field(default=False, init=False)
+    # The client has asked for the end, which the primary, or the gateway, is to answer.
+    _is_closing: bool = attrs.field(default=False, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -197,15 +199,10 @@ class RelayedConnection:
 
     async def _on_connection(self, frame: RelayedFrame) -> None:
         if frame.method_index == commands.Connection.Close.index:
+            self._is_closing = True
             if self._upstream is None or self._pair_has_any():
                 self._nursery.start_soon(self._close_in_order)
-                self._is_ending = True
                 return
-        elif frame.method_index == commands.Connection.CloseOk.index:
-            self._to_primary.put(frame.data)
-            await self._to_primary.wait_until_empty()
-            self._nursery.cancel_scope.cancel()
-            return
         if self._upstream is None:
             await self._close_away()
         else:
@@ -441,6 +438,11 @@ class RelayedConnection:
             case commands.Connection.Close() as close:
                 if close.reply_code == FORCED and _BY_OPERATOR not in close.reply_text:
                     return True  # the node shuts down
+                self._to_primary.put(method_frame(0, commands.Connection.CloseOk()))
+                for channel in self._channels.values():
+                    self._forget_publishes(channel)
+                self._finish_with(frame)
+                return False
             case commands.Connection.Blocked():
                 self._is_blocked = True
                 return False
@@ -448,12 +450,16 @@ class RelayedConnection:
                 self._is_blocked = False
                 return False
             case commands.Connection.CloseOk():
-                self._to_client.put(frame.data)
-                self._is_ending = True
-                self._nursery.start_soon(self._finish)
+                self._finish_with(frame)
                 return False
         self._to_client.put(frame.data)
         return False
+
+    def _finish_with(self, frame: RelayedFrame) -> None:
+        """Let that be the last frame for the client."""
+        self._to_client.put(frame.data)
+        self._is_ending = True
+        self._nursery.start_soon(self._finish)
 
     def _on_method_upstream(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
         index = frame.method_index
@@ -467,7 +473,9 @@ class RelayedConnection:
                 return
             _answered(channel, method)
             if isinstance(method, commands.Channel.Close | commands.Channel.CloseOk):
-                self._forget_channel(channel, is_over=isinstance(method, commands.Channel.CloseOk))
+                self._forget_publishes(channel)
+                if isinstance(method, commands.Channel.CloseOk):
+                    del self._channels[channel.number]
         self._to_client.put(frame.data)
 
     def _on_confirm(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
@@ -486,14 +494,12 @@ class RelayedConnection:
         mine = [kept for kept in found if not kept.is_moved]
         self._to_client.put(channel.confirms(mine, accepted=accepted))
 
-    def _forget_channel(self, channel: RelayedChannel, *, is_over: bool) -> None:
+    def _forget_publishes(self, channel: RelayedChannel) -> None:
         """The primary has closed the channel: its publishes without a confirm have no outcome."""
         for kept in channel.lose():
             self._release(kept)
             if not kept.is_moved and (entity := _entity_of(kept)) is not None:
                 self._evidence.dropped(entity)
-        if is_over:
-            del self._channels[channel.number]
 
     # --- away
 
@@ -513,7 +519,9 @@ class RelayedConnection:
             else:
                 kept.in_doubt = True
                 self._give_to_pair(channel, kept)
-        if must_end and not self._is_ending:
+        if self._is_closing:
+            self._nursery.start_soon(self._close_in_order)
+        elif must_end and not self._is_ending:
             self._nursery.start_soon(self._close_away)
 
     async def _return(self) -> trio.abc.Stream:
@@ -544,10 +552,13 @@ class RelayedConnection:
         await self._close(FORCED, "CONNECTION_FORCED - the primary can't be reached")
 
     async def _close(self, code: int, text: str) -> None:
-        """Close the connection once the pair has confirmed what it has."""
+        """Close the connection once its publishes have their verdicts."""
         if self._is_ending:
             return
         self._is_ending = True
+        with trio.move_on_after(self._target.slow):
+            while any(channel.by_tag for channel in self._channels.values()):
+                await self._room.park()
         await self._pair.wait_until_done()
         close = commands.Connection.Close(
             reply_code=code, reply_text=text[:255], class_id=0, method_id=0
@@ -557,6 +568,7 @@ class RelayedConnection:
 
     async def _close_in_order(self) -> None:
         """Answer the client's `connection.close`, once its publishes have their verdicts."""
+        self._is_ending = True
         await self._pair.wait_until_done()
         self._to_client.put(method_frame(0, commands.Connection.CloseOk()))
         await self._finish()
@@ -579,7 +591,7 @@ class RelayedConnection:
             self._nursery.cancel_scope.cancel()
 
     def close_soon(self, text: str) -> None:
-        """Close the connection once the pair has confirmed what it has."""
+        """Close the connection once its publishes have their verdicts."""
         self._nursery.start_soon(self._close, FORCED, f"CONNECTION_FORCED - {text}")
 
     # --- time
