@@ -60,11 +60,13 @@ class OthersChanges:
         """
         for process, newest in told.items():
             before = self._heard.get(process)
+            date = min(newest.at, at)  # whatever the clock says by which it is dated
+            if before is None and self._is_past(newest, date):
+                continue
             if before is not None and newest == before.newest:
                 continue
             if newest.diverted > (0 if before is None else before.newest.diverted):
                 self.news_at = at
-            date = min(newest.at, at)  # whatever the clock says by which it is dated
             first = None if before is None else before.first
             self._heard[process] = _Heard(newest, first or self._first_of(newest, date), date)
         for process in self._heard.keys() - told.keys():
@@ -115,6 +117,10 @@ class OthersChanges:
         for each in self._heard.values():
             if each.first is not None:
                 yield each.first, each.newest
+
+    def _is_past(self, told: ToldChanges, at: datetime) -> bool:
+        """True if the process had ended before the last reading, which has all that it changed."""
+        return not told.runs and self._since is not None and at < self._since
 
     def _first_of(self, told: ToldChanges, at: datetime) -> ToldChanges | None:
         """The record to count from; None: it may tell of what the last reading has."""

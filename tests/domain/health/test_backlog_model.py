@@ -476,3 +476,15 @@ def test_a_process_that_has_ended_still_counts_until_the_next_reading(bench: Ben
 
     assert bench.depth().pending == 6
     assert bench.read(6) == Depth(pending=6, as_of=bench.now, unknown="")
+
+
+def test_the_last_word_of_a_process_is_no_news_after_a_reading(bench: Bench) -> None:
+    """The record stays on the secondary, and is read again each time."""
+    ended = attrs.evolve(told(7, at=1), runs=False)
+    bench.read(0)
+    for _ in range(3):
+        bench.model.heard({"gateway": ended}, bench.now)
+        bench.read(0)
+    bench.model.heard({"gateway": ended}, bench.now)
+
+    assert bench.depth().is_empty
