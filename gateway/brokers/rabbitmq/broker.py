@@ -201,8 +201,8 @@ class RabbitmqBroker:
         limit = UserLimit(Failures(backoff=_BACKOFF, rng=self._rng))
         self._sender = RabbitmqSender(
             limit=limit,
-            trial=LimitedConnection(connections=self._reconnecting("trials"), limit=limit),
             connections=self._reconnecting("sends"),
+            trial=LimitedConnection(connections=self._reconnecting("trials"), limit=limit),
             clock=self._clock,
             rng=self._rng,
             has_other_hosts=len(self._places) > 1,
