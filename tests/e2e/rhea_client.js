@@ -90,7 +90,9 @@ container.on("message", ({ message }) => {
   found.bodies.push(plain(message.body));
   if (found.bodies.length === 1) {
     found.properties = plain(message.application_properties);
-    found.fields = Object.fromEntries(Object.keys(fields).filter((name) => !["message_annotations", "footer"].includes(name))
+    // The expiry is the namespace's.
+    const others = ["message_annotations", "footer", "absolute_expiry_time"];
+    found.fields = Object.fromEntries(Object.keys(fields).filter((name) => !others.includes(name))
       .map((name) => [name, plain(message[name])]));
     found.annotation = plain(message.message_annotations["x-opt-mine"]);
     found.footer = plain(message.footer);

@@ -181,7 +181,6 @@ OF_RHEA = {
         "correlation_id": "correlated",
         "content_type": "application/json",
         "content_encoding": "identity",
-        "absolute_expiry_time": 1_700_003_600_000,
         "creation_time": 1_700_000_000_000,
         "group_sequence": 3,
     },

@@ -204,7 +204,8 @@ def decode_delivery(
         raise MessageError(f"message-annotations: {_SEQUENCE} is missing")
     state = _said(said, _STATE, int) or 0
     others = {key: value for key, value in said.items() if key not in OURS}
-    message = derive_message(message, annotations=others)
+    expires = message.absolute_expiry  # the namespace's: see `_stamped`
+    message = derive_message(message, annotations=others, absolute_expiry=None)
     # Most payloads have no delivery annotation but the lock token.
     passed = {} if _LOCK_TOKEN in payload else delivery_annotations_of(payload)
     return Delivery(
@@ -214,6 +215,7 @@ def decode_delivery(
         delivery_count=deliveries_before(message)[0] + (0 if peeked else 1),
         enqueued=_said(said, _ENQUEUED, datetime),
         enqueued_sequence_number=_said(said, _ENQUEUED_SEQUENCE, int),
+        expires=expires if isinstance(expires, datetime) else None,
         locked_until=_said(said, _LOCKED_UNTIL, datetime),
         state=_STATES[state] if 0 <= state < len(_STATES) else MessageState.ACTIVE,
         dead_letter_source=_said(said, _DEAD_LETTER_SOURCE, str),

@@ -53,7 +53,8 @@ def deliveries(draw: st.DrawFn) -> Delivery:
     message = decode_message(encode_message(draw(messages())))
     own = {name: value for name, value in message.annotations.items() if name not in OURS}
     return Delivery(
-        message=attrs.evolve(message, annotations=own),
+        # The expiry of a delivery is the namespace's.
+        message=attrs.evolve(message, annotations=own, absolute_expiry=None),
         sequence_number=draw(NUMBERS),
         lock_token=str(draw(st.uuids())) if draw(st.booleans()) else None,
         delivery_count=draw(st.integers(1, 2**32 - 1)),
