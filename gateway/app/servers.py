@@ -10,7 +10,6 @@ import trio
 
 from gateway.app.assembly.parts import Parts
 from gateway.app.operations.control_calls import of_process
-from gateway.app.rabbitmq_endpoint import make_rabbitmq
 from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard, make_figures
 from gateway.app.status.sections import readings
@@ -176,6 +175,9 @@ def _make_amqp(makings: Makings, tls: Tls | None) -> Server:
 
 
 def _make_rabbitmq(makings: Makings, tls: Tls | None) -> Server:
+    # The adapter of RabbitMQ, which only this endpoint needs here.
+    from gateway.app.rabbitmq_endpoint import make_rabbitmq
+
     frontend = make_rabbitmq(makings.config, makings.parts, makings.runtime)
     sniffer = _make_sniffer(makings, tls, amqp=frontend.serve_connection)
     return Server(serve_connection=sniffer.serve_connection, drains=(sniffer.drain, frontend.drain))
