@@ -1,5 +1,5 @@
 """
-A publisher with pika, RabbitMQ's own client: `python rabbitmq_publisher.py PORT QUEUE NAME`.
+A publisher with pika: `python rabbitmq_publisher.py PORT QUEUE NAME [PASSWORD]`.
 
 Publishes numbered messages until a line comes on its standard input; then prints their number, and
 the first error. With a name that ends with "?" it asks for no confirms.
@@ -13,8 +13,14 @@ import time
 import pika
 
 
-def main(port: int, queue: str, name: str) -> None:
-    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+def main(port: int, queue: str, name: str, password: str = "guest") -> None:
+    login = pika.PlainCredentials("guest", password)
+    parameters = pika.ConnectionParameters("127.0.0.1", port, credentials=login)
+    try:
+        connection = pika.BlockingConnection(parameters)
+    except pika.exceptions.AMQPError as failure:
+        sys.stdout.write(json.dumps({"sent": 0, "error": repr(failure)}))
+        return
     channel = connection.channel()
     if not name.endswith("?"):
         channel.confirm_delivery()
@@ -39,4 +45,4 @@ def main(port: int, queue: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(int(sys.argv[1]), *sys.argv[2:])
