@@ -333,11 +333,17 @@ async def test_an_unknown_queue_is_not_updated(broker, orders):
 
 
 @needs(Capability.UPDATE)
-@pytest.mark.parametrize("name", ["requires_session", "requires_duplicate_detection"])
-async def test_the_properties_that_a_queue_is_made_with_stay(broker, orders, name):
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("requires_session", "RequiresSession"),
+        ("requires_duplicate_detection", "RequiresDuplicateDetection"),
+    ],
+)
+async def test_the_properties_that_a_queue_is_made_with_stay(broker, orders, name, shown):
     before = await broker.inspect(orders)
 
-    with pytest.raises(InvalidRequest, match=name):
+    with pytest.raises(InvalidRequest, match=shown):
         await required(broker, Updates).update_queue(orders, QueueProperties(**{name: True}))
 
     assert await broker.inspect(orders) == before

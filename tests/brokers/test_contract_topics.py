@@ -631,7 +631,7 @@ async def test_subscriptions_are_created_listed_updated_and_deleted(broker):
         await required(broker, Topology).update_subscription(
             NEWS, "a", wanted, if_version=before.version
         )
-    with pytest.raises(InvalidRequest, match="requires_session"):
+    with pytest.raises(InvalidRequest, match="RequiresSession"):
         await required(broker, Topology).update_subscription(
             NEWS, "a", SubscriptionProperties(requires_session=True)
         )

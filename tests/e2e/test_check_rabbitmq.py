@@ -100,6 +100,9 @@ async def test_each_fault_of_a_rabbitmq_pair_has_its_own_remedy_once(
         "queues orders, invoices, bills are missing; `pairgate provision` creates them",
         "missing",  # of the ten backlog queues together
         "0 of 10 backlog queues are usable; run `pairgate provision`",
+        "stream east/x-pairgate-syphons is missing, in which the pair's processes leave their"
+        " records: until then they don't know each other, and an order holds where it was given;"
+        " `pairgate provision` creates it",
     ]
     assert without_rights.output.count("the user's permissions configure, write and read") == 2
     assert "in the vhost, which namespaces.east.url names" in bad(without_vhost)[0]

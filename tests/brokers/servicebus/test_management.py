@@ -64,7 +64,7 @@ async def test_queues_are_changed_there(here: Management, there: MemoryBroker) -
     await here.update_queue(queue, QueueProperties(max_delivery_count=3))
 
     assert (await there.inspect(queue)).properties.max_delivery_count == 3
-    with pytest.raises(InvalidRequest, match="requires_session"):
+    with pytest.raises(InvalidRequest, match="RequiresSession"):
         await here.update_queue(queue, QueueProperties(requires_session=True))
 
 

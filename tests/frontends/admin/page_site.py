@@ -153,6 +153,7 @@ class Redriving:
         moved: Callable[[int], None],
         rate: float | None = None,
         most: float,
+        reason: str = "",
     ) -> Redriven:
         await trio.lowlevel.checkpoint()
         self.runs.append(selection)

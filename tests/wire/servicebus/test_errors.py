@@ -23,6 +23,7 @@ from gateway.domain.errors import (
     NotSupported,
     Outcome,
     OutcomeUnknown,
+    PartlyAccepted,
     PreconditionFailed,
     QuotaExceeded,
     StorageFull,
@@ -38,6 +39,7 @@ from gateway.wire.servicebus.errors import build_error, parse_error
 LOCAL = {
     Unreachable,
     NoAnswer,
+    PartlyAccepted,
     HolderSilent,
     NotOrderer,
     NoToken,
