@@ -284,7 +284,7 @@ async def test_a_nack_is_an_answer_and_no_outage(autojump_clock):
 
 @pytest.mark.parametrize(
     ("vhost", "exchange", "queue"),
-    [("other", "", "orders"), ("/", "fanout", ""), ("/", "", "amq.gen-x")],
+    [("other", "", "orders"), ("/", "events", ""), ("/", "", "amq.gen-x")],
     ids=["another vhost", "an exchange", "a server-named queue"],
 )
 async def test_a_publish_that_the_pair_cannot_keep_ends_the_connection(
