@@ -14,11 +14,15 @@ import attrs
 import trio
 from pamqp import commands
 
-from gateway.wire.rabbitmq.frames import METHOD, ProtocolError, method_frame
-from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader, RelayedFrame
+from gateway.wire.rabbitmq.frames import METHOD, OVERHEAD, ProtocolError, method_frame
+from gateway.wire.rabbitmq.relayed import (
+    LARGEST_FRAME,
+    PROTOCOL_HEADER,
+    FrameReader,
+    RelayedFrame,
+)
 
 _SALT: Final = secrets.token_bytes(16)  # a digest of another process says nothing
-_LEAST_FRAME: Final = 4096  # bytes: `frame-min-size` of AMQP 0-9-1
 _NO_LIMIT: Final = 2**31  # bytes: zero stands for "no limit" (AMQP 0-9-1, 1.4.2.6)
 _MOST_STEPS: Final = 16  # frames of a client; RabbitMQ's own mechanisms take three or four
 
@@ -32,7 +36,7 @@ class ClientLogin:
     is_done: bool = False
     vhost: str = ""
     heartbeat: float = 0.0  # seconds; 0: none
-    max_frame: int = _LEAST_FRAME * 32  # bytes of a payload
+    max_frame: int = LARGEST_FRAME  # bytes of a payload
     digest: bytes = b""  # of the credentials
     user: str = ""  # empty: the mechanism doesn't show it
     _answers: list[bytes] = attrs.field(
@@ -54,7 +58,7 @@ class ClientLogin:
                 self._credentials.append(_bytes_of(secure.response))
             case commands.Connection.TuneOk() as tune:
                 self.heartbeat = float(tune.heartbeat or 0)
-                self.max_frame = (tune.frame_max or _NO_LIMIT) - 8
+                self.max_frame = (tune.frame_max or _NO_LIMIT) - OVERHEAD
             case commands.Connection.Open() as opened:
                 self.vhost = opened.virtual_host
                 self._digest()

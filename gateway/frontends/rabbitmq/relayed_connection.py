@@ -30,7 +30,13 @@ from gateway.frontends.rabbitmq.outbox import Outbox
 from gateway.net.clients import ClientLoad
 from gateway.net.visits import current_visit, record_authorized
 from gateway.ports import Broker
-from gateway.wire.rabbitmq.frames import HEARTBEAT, METHOD, ProtocolError, method_frame
+from gateway.wire.rabbitmq.frames import (
+    HEARTBEAT,
+    HEARTBEAT_FRAME,
+    METHOD,
+    ProtocolError,
+    method_frame,
+)
 from gateway.wire.rabbitmq.relayed import (
     PROTOCOL_HEADER,
     FrameReader,
@@ -49,7 +55,6 @@ LARGEST: Final = 128 * 1024 * 1024  # bytes of a body: RabbitMQ's own limit up t
 FORCED: Final = 320  # connection-forced
 FRAME_ERROR: Final = 501
 RESOURCE_ERROR: Final = 506
-_HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 _MISSED: Final = 2.5  # heartbeat intervals without a byte, after which a peer is gone
 _LOOK: Final = 0.25  # seconds between two looks at what is late
 _PAUSE: Final = 1.0  # seconds between two dials of one gateway while the primary is away
@@ -607,7 +612,7 @@ class RelayedConnection:
             if interval and self._login.is_done:
                 for outbox in (self._to_client, self._to_primary):
                     if now - outbox.sent >= interval / 2 and not outbox.size:
-                        outbox.put(_HEARTBEAT)
+                        outbox.put(HEARTBEAT_FRAME)
                 if now - self._heard_client > _MISSED * interval:
                     self._nursery.cancel_scope.cancel()
             if self._upstream is not None and self._login.is_done:

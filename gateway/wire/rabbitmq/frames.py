@@ -20,21 +20,21 @@ METHOD: Final = 1
 HEADER: Final = 2
 BODY: Final = 3
 HEARTBEAT: Final = 8
-_HEAD: Final = struct.Struct(">BHI")  # of a frame: type, channel, bytes of the payload
-_END: Final = 0xCE  # the octet after each frame
-_SIZE: Final = struct.Struct(">Q")
+HEAD: Final = struct.Struct(">BHI")  # of a frame: type, channel, bytes of the payload
+FRAME_END: Final = 0xCE  # the octet after each frame
+BODY_SIZE: Final = struct.Struct(">Q")
 _TAG_AND_BITS: Final = struct.Struct(">QB")
 _DELIVER: Final = commands.Basic.Deliver.index
 _DELIVER_START: Final = _DELIVER.to_bytes(4)
-_LEAST_HEADER: Final = 14  # bytes: class, weight, the body's size, flags
+LEAST_HEADER: Final = 14  # bytes: class, weight, the body's size, flags
 _ACK: Final = commands.Basic.Ack.index
-_END_OCTET: Final = bytes((_END,))
-_OVERHEAD: Final = 8  # bytes of a frame besides its payload
+_END_OCTET: Final = bytes((FRAME_END,))
+OVERHEAD: Final = 8  # bytes of a frame besides its payload
 _LEAST_FRAME: Final = 4096  # bytes: `frame-min-size` of AMQP 0-9-1
 _MAX_FRAME: Final = 131_072  # bytes: RabbitMQ's default of `frame_max`
-_HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 # Exceptions that pamqp raises for malformed bytes.
-_UNREADABLE: Final = (
+UNREADABLE: Final = (
     exceptions.UnmarshalingException,
     struct.error,
     ValueError,
@@ -191,15 +191,15 @@ def content_frames(channel: int, head: bytes, body: bytes, max_frame: int) -> li
     Raises:
         MessageTooLarge: the header doesn't fit, and can't be split.
     """
-    most = max_frame - _OVERHEAD
+    most = max_frame - OVERHEAD
     if len(head) > most:
         raise MessageTooLarge(
             f"the message's properties have {len(head)} bytes; the broker allows {most} (frame_max)"
         )
-    frames = [_HEAD.pack(HEADER, channel, len(head)), head, _END_OCTET]
+    frames = [HEAD.pack(HEADER, channel, len(head)), head, _END_OCTET]
     for start in range(0, len(body), most):
         part = body[start : start + most]
-        frames += (_HEAD.pack(BODY, channel, len(part)), part, _END_OCTET)
+        frames += (HEAD.pack(BODY, channel, len(part)), part, _END_OCTET)
     return frames
 
 
@@ -229,7 +229,7 @@ class Conversation:
 
     def heartbeat(self) -> bytes:
         """The heartbeat, to be written if nothing else was for half of the heartbeat interval."""
-        return _HEARTBEAT
+        return HEARTBEAT_FRAME
 
     def feed(self, data: bytes) -> list[Event]:
         """
@@ -244,14 +244,14 @@ class Conversation:
         events: list[Event] = []
         at, end = 0, len(data)
         try:
-            while end - at >= _HEAD.size:
+            while end - at >= HEAD.size:
                 event, after = self._next(data, at)
                 if after == at:
                     break
                 if event is not None:
                     events.append(event)
                 at = after
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise ProtocolError(f"the broker sent a malformed frame: {error}") from error
         self._rest = data[at:]
         return events
@@ -261,8 +261,8 @@ class Conversation:
         The event of the frame at that position, if any, and the position after the frame; the same
         position: the frame hasn't arrived completely.
         """
-        kind, channel, size = _HEAD.unpack_from(data, at)
-        start = at + _HEAD.size
+        kind, channel, size = HEAD.unpack_from(data, at)
+        start = at + HEAD.size
         stop = start + size
         if size > self.max_frame:
             raise ProtocolError(
@@ -270,12 +270,12 @@ class Conversation:
             )
         if stop >= len(data):
             return None, at
-        if data[stop] != _END:
+        if data[stop] != FRAME_END:
             raise ProtocolError("the broker sent a frame without its end octet")
         if kind == METHOD and data.startswith(_DELIVER_START, start):
             whole = self._whole_delivery(data, channel, start, stop)
             if whole is not None:
-                return whole, stop + 1 + len(whole.header) + len(whole.body) + 2 * _OVERHEAD
+                return whole, stop + 1 + len(whole.header) + len(whole.body) + 2 * OVERHEAD
         return self._handle(kind, channel, data[start:stop]), stop + 1
 
     def _whole_delivery(
@@ -286,16 +286,16 @@ class Conversation:
         one frame each, as nearly always. None: they don't, or haven't arrived, or are malformed.
         """
         end = len(data)
-        header_at = stop + _OVERHEAD
-        if channel in self._contents or header_at + _LEAST_HEADER >= end:
+        header_at = stop + OVERHEAD
+        if channel in self._contents or header_at + LEAST_HEADER >= end:
             return None
-        kind, other, header_size = _HEAD.unpack_from(data, stop + 1)
+        kind, other, header_size = HEAD.unpack_from(data, stop + 1)
         header_end = header_at + header_size
-        body_at = header_end + _OVERHEAD
-        if kind != HEADER or other != channel or header_size < _LEAST_HEADER or body_at >= end:
+        body_at = header_end + OVERHEAD
+        if kind != HEADER or other != channel or header_size < LEAST_HEADER or body_at >= end:
             return None
-        (size,) = _SIZE.unpack_from(data, header_at + 4)
-        kind, other, body_size = _HEAD.unpack_from(data, header_end + 1)
+        (size,) = BODY_SIZE.unpack_from(data, header_at + 4)
+        kind, other, body_size = HEAD.unpack_from(data, header_end + 1)
         body_end = body_at + body_size
         tag_end = start + 5 + data[start + 4]
         if (
@@ -307,8 +307,8 @@ class Conversation:
             or tag_end + _TAG_AND_BITS.size > stop
             or max(header_size, body_size) > self.max_frame
             or size > self._max_body
-            or data[header_end] != _END
-            or data[body_end] != _END
+            or data[header_end] != FRAME_END
+            or data[body_end] != FRAME_END
         ):
             return None
         tag, bits = _TAG_AND_BITS.unpack_from(data, tag_end)

@@ -4,32 +4,27 @@ them, and kept as they came.
 """
 
 import struct
-from collections.abc import Sequence
 from typing import Final
 
 import attrs
-from pamqp import base, commands, exceptions, frame
+from pamqp import base, commands, frame
 
 from gateway.domain.values import value
-from gateway.wire.rabbitmq.frames import BODY, HEADER, METHOD, ProtocolError
+from gateway.wire.rabbitmq.frames import (
+    BODY,
+    BODY_SIZE,
+    FRAME_END,
+    HEAD,
+    HEADER,
+    LEAST_HEADER,
+    METHOD,
+    UNREADABLE,
+    ProtocolError,
+)
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
 LARGEST_FRAME: Final = 128 * 1024  # bytes: RabbitMQ's default of `frame_max`
-_HEAD: Final = struct.Struct(">BHI")  # of a frame: type, channel, bytes of the payload
-_END: Final = 0xCE  # the octet after each frame (4.2.3)
 _METHOD: Final = struct.Struct(">I")  # class and method
-_SIZE: Final = struct.Struct(">Q")
-_LEAST_HEADER: Final = 14  # bytes: class, weight, the body's size, flags
-# Exceptions that pamqp raises for malformed bytes.
-_UNREADABLE: Final = (
-    exceptions.UnmarshalingException,
-    struct.error,
-    ValueError,
-    TypeError,
-    LookupError,
-    OverflowError,
-    RecursionError,
-)
 
 
 @value
@@ -42,14 +37,14 @@ class RelayedFrame:
 
     @property
     def payload(self) -> bytes:
-        return self.data[_HEAD.size : -1]
+        return self.data[HEAD.size : -1]
 
     @property
     def method_index(self) -> int:
         """Class and method, as pamqp's `index`; 0: the frame has no method."""
-        if self.kind != METHOD or len(self.data) < _HEAD.size + _METHOD.size + 1:
+        if self.kind != METHOD or len(self.data) < HEAD.size + _METHOD.size + 1:
             return 0
-        return int(_METHOD.unpack_from(self.data, _HEAD.size)[0])
+        return int(_METHOD.unpack_from(self.data, HEAD.size)[0])
 
     def method(self) -> base.Frame:
         """
@@ -60,7 +55,7 @@ class RelayedFrame:
         """
         try:
             _, _, method = frame.unmarshal(self.data)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise ProtocolError(f"a malformed method: {error}") from error
         if not isinstance(method, base.Frame):
             raise ProtocolError(f"a frame of type {self.kind} where a method is expected")
@@ -83,14 +78,14 @@ class FrameReader:
         """
         data = self._rest + data if self._rest else data
         frames, at, end = [], 0, len(data)
-        while end - at >= _HEAD.size:
-            kind, channel, size = _HEAD.unpack_from(data, at)
+        while end - at >= HEAD.size:
+            kind, channel, size = HEAD.unpack_from(data, at)
             if size > self.max_frame:
                 raise ProtocolError(f"a frame of {size} bytes; at most {self.max_frame} allowed")
-            stop = at + _HEAD.size + size
+            stop = at + HEAD.size + size
             if stop >= end:
                 break
-            if data[stop] != _END:
+            if data[stop] != FRAME_END:
                 raise ProtocolError("a frame without its end octet")
             frames.append(RelayedFrame(kind, channel, data[at : stop + 1]))
             at = stop + 1
@@ -128,9 +123,9 @@ class RelayedContent:
         """
         if arrived.kind == HEADER and self._missing is None:
             self.header = arrived.payload
-            if len(self.header) < _LEAST_HEADER:
+            if len(self.header) < LEAST_HEADER:
                 raise ProtocolError("a content header that ends too early")
-            (self._missing,) = _SIZE.unpack_from(self.header, 4)
+            (self._missing,) = BODY_SIZE.unpack_from(self.header, 4)
         elif arrived.kind == BODY and self._missing is not None:
             self._missing -= len(arrived.payload)
         else:
@@ -142,7 +137,7 @@ class RelayedContent:
         self.frames.append(arrived.data)
 
     def body(self) -> bytes:
-        return b"".join([each[_HEAD.size : -1] for each in self.frames[2:]])
+        return b"".join([each[HEAD.size : -1] for each in self.frames[2:]])
 
 
 def read_publish(frame: RelayedFrame) -> commands.Basic.Publish:
@@ -155,8 +150,3 @@ def read_publish(frame: RelayedFrame) -> commands.Basic.Publish:
     method = frame.method()
     assert isinstance(method, commands.Basic.Publish), "its index says so"
     return method
-
-
-def joined(frames: Sequence[RelayedFrame]) -> bytes:
-    """The bytes of these frames."""
-    return b"".join([each.data for each in frames])
