@@ -11,6 +11,8 @@ from collections.abc import Iterable
 import attrs
 from pamqp import commands
 
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest
 from gateway.wire.rabbitmq.frames import method_frame
 from gateway.wire.rabbitmq.relayed import RelayedContent
 
@@ -20,8 +22,7 @@ class KeptPublish:
     """A publish that is kept until the broker or the pair has confirmed it."""
 
     content: RelayedContent
-    exchange: str
-    routing_key: str
+    entity: EntityPath | None  # its queue; None: the pair has no such entity
     client_tag: int | None  # None: the client asked for no confirms
     since: float  # when it arrived, by Trio's clock
     channel: "RelayedChannel"
@@ -53,7 +54,7 @@ class RelayedChannel:
         if self.client_confirms:
             self._client_tag += 1
             tag = self._client_tag
-        return KeptPublish(content, publish.exchange, publish.routing_key, tag, now, self)
+        return KeptPublish(content, _entity_of(publish), tag, now, self)
 
     def keep(self, kept: KeptPublish) -> None:
         """Note that the publish was written upstream."""
@@ -95,3 +96,13 @@ class RelayedChannel:
     def _all_before(self, tag: int) -> bool:
         first = next(iter(self.by_tag.values()), None)
         return first is None or first.client_tag is None or first.client_tag > tag
+
+
+def _entity_of(publish: commands.Basic.Publish) -> EntityPath | None:
+    """The queue of a publish to the default exchange."""
+    if publish.exchange or not publish.routing_key or publish.routing_key.startswith("amq."):
+        return None
+    try:
+        return EntityPath(publish.routing_key)
+    except InvalidRequest:
+        return None

@@ -21,7 +21,7 @@ from pamqp import base, commands
 
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Busy, InvalidRequest, Unavailable
+from gateway.domain.errors import BrokerError, Busy, Unavailable
 from gateway.domain.failover import State
 from gateway.frontends.rabbitmq.by_pair import PairSends, WatchesEntities, WireEvidence
 from gateway.frontends.rabbitmq.channel import KeptPublish, RelayedChannel
@@ -295,9 +295,8 @@ class RelayedConnection:
     def _publish(self, channel: RelayedChannel, content: RelayedContent) -> None:
         publish = read_publish(content.method)
         kept = channel.counted(content, publish, trio.current_time())
-        entity = _entity_of(kept)
-        if self._is_on_wire(channel, entity):
-            self._write_publish(channel, kept, entity)
+        if self._is_on_wire(channel, kept.entity):
+            self._write_publish(channel, kept)
         else:
             self._give_to_pair(channel, kept)
 
@@ -310,9 +309,7 @@ class RelayedConnection:
             return False
         return self._target.states.state_of(entity) is State.PRIMARY
 
-    def _write_publish(
-        self, channel: RelayedChannel, kept: KeptPublish, entity: EntityPath | None
-    ) -> None:
+    def _write_publish(self, channel: RelayedChannel, kept: KeptPublish) -> None:
         if not channel.upstream_confirms and not channel.is_transacted:
             channel.upstream_confirms = True
             select = commands.Confirm.Select(nowait=True)
@@ -322,8 +319,8 @@ class RelayedConnection:
             self._release(kept)
             return
         channel.keep(kept)
-        if entity is not None:
-            self._evidence.written(entity)
+        if kept.entity is not None:
+            self._evidence.written(kept.entity)
 
     @property
     def _may_use_pair(self) -> bool:
@@ -334,14 +331,13 @@ class RelayedConnection:
         )
 
     def _give_to_pair(self, channel: RelayedChannel, kept: KeptPublish) -> None:
-        entity = _entity_of(kept)
         channel.with_pair += 1
-        if entity is None or not self._may_use_pair:
+        if kept.entity is None or not self._may_use_pair:
             self._record_verdict(kept, Unavailable("the primary can't be reached"))
             if not self._is_ending:
                 self._nursery.start_soon(self._close_away)
             return
-        self._pair.add(entity, kept)
+        self._pair.add(kept.entity, kept)
 
     def _record_verdict(self, kept: KeptPublish, verdict: BrokerError | None) -> None:
         channel = kept.channel
@@ -492,7 +488,7 @@ class RelayedConnection:
             self._release(kept)
             if kept.is_moved:
                 continue
-            if (entity := _entity_of(kept)) is not None:
+            if (entity := kept.entity) is not None:
                 self._evidence.confirmed(entity)
                 if accepted:
                     self._target.may_publish[self._login.digest] = None
@@ -503,7 +499,7 @@ class RelayedConnection:
         """The primary has closed the channel: its publishes without a confirm have no outcome."""
         for kept in channel.lose():
             self._release(kept)
-            if not kept.is_moved and (entity := _entity_of(kept)) is not None:
+            if not kept.is_moved and (entity := kept.entity) is not None:
                 self._evidence.dropped(entity)
 
     # --- away
@@ -625,7 +621,7 @@ class RelayedConnection:
             for kept in channel.by_tag.values():
                 if kept.since > late:
                     break
-                if kept.is_moved or (entity := _entity_of(kept)) is None or not self._may_use_pair:
+                if kept.is_moved or (entity := kept.entity) is None or not self._may_use_pair:
                     continue
                 found = True
                 if self._heard_primary >= kept.since:  # the entity alone is late
@@ -641,7 +637,7 @@ class RelayedConnection:
         assert self._upstream is not None, "it is relayed"
         for channel in self._channels.values():
             for kept in channel.by_tag.values():
-                if not kept.is_moved and (entity := _entity_of(kept)) is not None:
+                if not kept.is_moved and (entity := kept.entity) is not None:
                     self._evidence.silent(entity)
         self._upstream.cancel()
 
@@ -649,16 +645,6 @@ class RelayedConnection:
 _CONFIRMS: Final = frozenset({commands.Basic.Ack.index, commands.Basic.Nack.index})
 _SETTLEMENTS: Final = _CONFIRMS | {commands.Basic.Reject.index}
 _DELIVERIES: Final = frozenset({commands.Basic.Deliver.index, commands.Basic.Return.index})
-
-
-def _entity_of(kept: KeptPublish) -> EntityPath | None:
-    """The queue of a publish to the default exchange; None: the pair has no such entity."""
-    if kept.exchange or not kept.routing_key or kept.routing_key.startswith("amq."):
-        return None
-    try:
-        return EntityPath(kept.routing_key)
-    except InvalidRequest:
-        return None
 
 
 def _holds(method: base.Frame) -> bool:
