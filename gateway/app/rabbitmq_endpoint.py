@@ -8,9 +8,8 @@ from gateway.brokers.rabbitmq.broker import read_address
 from gateway.config.options import Config
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
 from gateway.frontends.rabbitmq.relayed_connection import RelayTarget
-from gateway.net.dialing import dial
+from gateway.net.dialing import dial_within
 from gateway.net.hosts import Hosts
-from gateway.net.server_address import ServerAddress
 
 
 def make_rabbitmq(config: Config, parts: Parts, runtime: Runtime) -> RabbitmqFrontend:
@@ -23,11 +22,7 @@ def make_rabbitmq(config: Config, parts: Parts, runtime: Runtime) -> RabbitmqFro
     hosts = Hosts(places=places, rng=runtime.rng("rabbitmq endpoint"))
 
     async def dial_primary() -> trio.abc.Stream:
-        async def use(place: ServerAddress, seconds: float) -> trio.abc.Stream:
-            with trio.fail_after(seconds):
-                return await dial(place)
-
-        return await hosts.first(use, namespace.options.connect_timeout)
+        return await hosts.first(dial_within, namespace.options.connect_timeout)
 
     slow = config.pairing.options.slow_call_duration or config.pairing.options.attempt_timeout
     return RabbitmqFrontend(

@@ -38,6 +38,13 @@ async def dial(place: ServerAddress) -> trio.abc.Stream:
         raise failure_of(place, error) from error
 
 
+async def dial_within(place: ServerAddress, seconds: float) -> trio.abc.Stream:
+    """As `dial`. Raises Unreachable, too, if there is no connection within that time."""
+    with trio.move_on_after(seconds):
+        return await dial(place)
+    raise Unreachable(f"{place}: no connection within {seconds:.3g} s")
+
+
 async def open_stream(place: ServerAddress, *, https_compatible: bool = False) -> trio.abc.Stream:
     """
     As `dial`, but raises the exceptions in `FAILURES`.

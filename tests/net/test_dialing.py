@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 import trio
 
-from gateway.domain.errors import Unavailable
-from gateway.net.dialing import dial
+from gateway.domain.errors import Unavailable, Unreachable
+from gateway.net.dialing import dial, dial_within
 from gateway.net.direct import socket_of
 from gateway.net.server_address import ServerAddress
 
@@ -97,3 +97,17 @@ async def test_a_reason_names_its_cause_and_the_address_once():
     assert str(caught.value) == "127.0.0.1:1: Connection refused"
     assert found[0] == f"127.0.0.1:{port}: TLS: wrong version number"
     assert found[1].startswith("no-such-host.invalid:1: DNS: ")
+
+
+async def test_a_server_that_never_answers_the_handshake_is_unreachable():
+    async def say_nothing(_: trio.abc.Stream) -> None:
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        serve = partial(trio.serve_tcp, say_nothing, 0, host="127.0.0.1")
+        [listener] = await nursery.start(serve)
+        port = listener.socket.getsockname()[1]
+        place = ServerAddress(host="127.0.0.1", port=port, tls=ssl.create_default_context())
+        with pytest.raises(Unreachable, match="no connection within"):
+            await dial_within(place, 0.1)
+        nursery.cancel_scope.cancel()

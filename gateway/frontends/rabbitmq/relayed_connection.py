@@ -58,6 +58,13 @@ RESOURCE_ERROR: Final = 506
 _MISSED: Final = 2.5  # heartbeat intervals without a byte, after which a peer is gone
 _LOOK: Final = 0.25  # seconds between two looks at what is late
 _PAUSE: Final = 1.0  # seconds between two dials of one gateway while the primary is away
+_UNREACHED: Final = (
+    BrokerError,
+    ProtocolError,
+    trio.TooSlowError,
+    trio.BrokenResourceError,
+    OSError,
+)
 _GOODBYE: Final = 2.0  # seconds for the last bytes to a client
 # The methods of a client whose effect ends with its channel or connection at the primary.
 _HOLDS: Final = (
@@ -537,7 +544,7 @@ class RelayedConnection:
                         except BaseException:
                             await trio.aclose_forcefully(stream)
                             raise
-                except (BrokerError, trio.TooSlowError, trio.BrokenResourceError, OSError):
+                except _UNREACHED:
                     await trio.sleep(_PAUSE)
                     continue
                 except LoginFailed as error:

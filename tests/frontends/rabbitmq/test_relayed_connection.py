@@ -212,6 +212,22 @@ async def test_tags_go_on_when_the_primary_is_back(autojump_clock):
         assert here.pair.sent == []
 
 
+async def test_a_primary_that_speaks_nonsense_is_dialled_again(autojump_clock):
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.primary.stream.aclose()
+        with trio.fail_after(60):
+            odd = await here.dialled.receive()
+        await odd.stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        again = await here.next_primary()
+        await again.hears(commands.Channel.Open)
+        await again.send(1, commands.Channel.OpenOk())
+        await here.client.publish(b"second")
+
+        await again.hears(commands.Confirm.Select)
+        await again.hears(commands.Basic.Publish)
+
+
 async def test_a_primary_without_a_word_is_given_up(autojump_clock):
     async with harness() as here:
         await here.confirmed_once()
