@@ -7,7 +7,7 @@ from gateway.app.runtime import Runtime
 from gateway.brokers.rabbitmq.broker import read_address
 from gateway.config.options import Config
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
-from gateway.frontends.rabbitmq.relayed_connection import RelayTarget
+from gateway.frontends.rabbitmq.session import RelayTarget
 from gateway.net.dialing import dial_within
 from gateway.net.hosts import Hosts
 

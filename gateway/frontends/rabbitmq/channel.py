@@ -9,7 +9,7 @@ publish with its tag upstream; the client gets the tag of its own count.
 from collections.abc import Iterable
 
 import attrs
-from pamqp import commands
+from pamqp import base, commands
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
@@ -60,6 +60,18 @@ class RelayedChannel:
         """Note that the publish was written upstream."""
         self._upstream_tag += 1
         self.by_tag[self._upstream_tag] = kept
+
+    def expect(self, request: base.Frame) -> None:
+        """Note a request that was passed on, if it has an answer."""
+        if request.synchronous and not getattr(request, "nowait", False):
+            self.awaited.append(tuple(request.valid_responses))
+
+    def answered(self, answer: base.Frame) -> None:
+        """Note an answer of the broker: answers come in the order of their requests."""
+        for answers in self.awaited:
+            if answer.name in answers:
+                self.awaited.remove(answers)
+                return
 
     def settle(self, tag: int, *, multiple: bool) -> list[KeptPublish]:
         """Stop keeping the publishes that a confirm with that tag (0: all) is for; return them."""

@@ -6,7 +6,8 @@ well, the pair when it isn't.
 import attrs
 import trio
 
-from gateway.frontends.rabbitmq.relayed_connection import RelayedConnection, RelayTarget
+from gateway.frontends.rabbitmq.relayed_connection import RelayedConnection
+from gateway.frontends.rabbitmq.session import RelayTarget
 
 
 @attrs.define(eq=False)
@@ -15,16 +16,17 @@ class RabbitmqFrontend:
 
     _target: RelayTarget
     _connections: set[RelayedConnection] = attrs.field(factory=set, init=False)
-    _is_draining: bool = attrs.field(default=False, init=False)
 
     async def serve_connection(self, stream: trio.abc.Stream) -> None:
         """Serve a client until one of the two ends the connection."""
-        connection = RelayedConnection(stream, self._target)
-        self._connections.add(connection)
-        try:
-            await connection.run()
-        finally:
-            self._connections.discard(connection)
+        async with trio.open_nursery() as nursery:
+            connection = RelayedConnection(stream, self._target, nursery)
+            self._connections.add(connection)
+            try:
+                await connection.run()
+            finally:
+                self._connections.discard(connection)
+            nursery.cancel_scope.cancel()
 
     def drain(self) -> None:
         """Close every connection, once its publishes have their verdicts."""

@@ -24,6 +24,9 @@ from gateway.wire.rabbitmq.frames import (
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
 LARGEST_FRAME: Final = 128 * 1024  # bytes: RabbitMQ's default of `frame_max`
+CONFIRMS: Final = frozenset({commands.Basic.Ack.index, commands.Basic.Nack.index})
+SETTLEMENTS: Final = CONFIRMS | {commands.Basic.Reject.index}
+DELIVERIES: Final = frozenset({commands.Basic.Deliver.index, commands.Basic.Return.index})
 _METHOD: Final = struct.Struct(">I")  # class and method
 
 

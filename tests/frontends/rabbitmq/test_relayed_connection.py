@@ -14,7 +14,8 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Unavailable, Unreachable
 from gateway.domain.failover import State
 from gateway.domain.message import Message
-from gateway.frontends.rabbitmq.relayed_connection import RelayedConnection, RelayTarget
+from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
+from gateway.frontends.rabbitmq.session import RelayTarget
 from gateway.wire.rabbitmq.frames import content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader
 
@@ -170,9 +171,9 @@ async def harness(vhost: str = "/") -> AsyncIterator[Harness]:
         dial=dial, broker=pair, states=states, login_timeout=10.0, slow=SLOW, vhost=vhost
     )
     ours, theirs = memory_stream_pair()
-    connection = RelayedConnection(ours, target)
+    frontend = RabbitmqFrontend(target)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(connection.run)
+        nursery.start_soon(frontend.serve_connection, ours)
         client = Peer(theirs)
         async with trio.open_nursery() as logins:
             logins.start_soon(log_in, client)

@@ -1,0 +1,184 @@
+"""The client's side of a connection: reads its frames, and answers what the primary needn't."""
+
+from typing import Final
+
+import attrs
+import trio
+from pamqp import base, commands
+
+from gateway.frontends.rabbitmq.channel import RelayedChannel
+from gateway.frontends.rabbitmq.ending import FRAME_ERROR, Ending
+from gateway.frontends.rabbitmq.publishes import Publishes
+from gateway.frontends.rabbitmq.session import CLOSED, MAX_CHANNELS, ClientSession
+from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError
+from gateway.wire.rabbitmq.relayed import (
+    PROTOCOL_HEADER,
+    SETTLEMENTS,
+    FrameReader,
+    RelayedFrame,
+)
+
+# The methods of a client whose effect ends with its channel or connection at the primary.
+_HOLDS: Final = (
+    commands.Basic.Consume,
+    commands.Basic.Get,
+    commands.Tx.Select,
+    commands.Channel.Flow,
+)
+
+
+@attrs.define(eq=False)
+class ClientSide:
+    _stream: trio.abc.Stream
+    _session: ClientSession
+    _publishes: Publishes
+    _ending: Ending
+    _nursery: trio.Nursery
+    heard: float = attrs.field(default=0.0, init=False)
+
+    async def write(self) -> None:
+        """Write what waits for the client; returns when it is gone."""
+        try:
+            await self._session.to_client.run(self._stream)
+        except CLOSED:
+            return
+
+    async def read(self) -> None:
+        """Handle the client's frames; returns when it is gone, or the connection ends."""
+        reader = FrameReader()
+        while not self._session.is_ending:
+            try:
+                data = await self._stream.receive_some()
+            except CLOSED:
+                return
+            if not data:
+                return
+            self.heard = trio.current_time()
+            try:
+                for frame in reader.feed(bytes(data)):
+                    self._on_frame(frame)
+            except ProtocolError as error:
+                self._ending.close(FRAME_ERROR, f"FRAME_ERROR - {error}")
+                break
+            reader.max_frame = self._session.login.max_frame
+            await self._session.to_primary.wait_for_room()
+            await self._publishes.wait_for_room()
+        await trio.sleep_forever()  # until the last bytes are written
+
+    def _on_frame(self, frame: RelayedFrame) -> None:
+        session = self._session
+        if not session.login.is_done:
+            session.login.from_client(frame)
+            session.to_primary.put(frame.data)
+        elif frame.kind == HEARTBEAT or session.is_ending:
+            return
+        elif not frame.channel:
+            self._on_connection(frame)
+        else:
+            self._on_channel(frame)
+
+    def _on_connection(self, frame: RelayedFrame) -> None:
+        session = self._session
+        if frame.method_index == commands.Connection.Close.index:
+            session.is_closing = True
+            if not session.is_on_wire or self._publishes.pair_has_any:
+                self._ending.close_in_order()
+                return
+        if session.is_on_wire:
+            session.to_primary.put(frame.data)
+        else:
+            self._ending.close_away()
+
+    def _on_channel(self, frame: RelayedFrame) -> None:
+        session, index = self._session, frame.method_index
+        channel = session.channels.get(frame.channel)
+        if channel is None:
+            if index == commands.Channel.Open.index:
+                self._open_channel(frame)
+            elif session.is_on_wire:
+                session.to_primary.put(frame.data)  # the primary says what is wrong
+            return
+        if channel.incoming is not None:
+            self._publishes.add(channel, channel.incoming, frame)
+        elif index == commands.Basic.Publish.index:
+            self._publishes.begin(channel, frame)
+        elif index == commands.Confirm.Select.index and self._selects_here(channel):
+            self._select(channel, frame)
+        elif session.is_on_wire and channel.is_open_upstream:
+            self._pass_on(channel, frame)
+        else:
+            self._on_channel_away(channel, frame)
+
+    def _open_channel(self, frame: RelayedFrame) -> None:
+        session = self._session
+        if len(session.channels) >= MAX_CHANNELS:
+            raise ProtocolError(f"more than {MAX_CHANNELS} channels")
+        channel = session.channels[frame.channel] = RelayedChannel(frame.channel)
+        if not session.is_on_wire:
+            session.answer(channel.number, commands.Channel.OpenOk())
+            return
+        channel.is_open_upstream = True
+        self._pass_on(channel, frame)
+
+    def _pass_on(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
+        """Pass a method to the primary; note what would be lost with the connection."""
+        session = self._session
+        if frame.method_index not in SETTLEMENTS:
+            method = frame.method()
+            session.holds = session.holds or _holds(method)
+            if isinstance(method, commands.Tx.Select):
+                channel.is_transacted = True
+            if isinstance(method, commands.Channel.CloseOk):
+                session.close_channel(channel)
+            if isinstance(method, commands.Confirm.Select):
+                channel.upstream_confirms = channel.client_confirms = True
+            channel.expect(method)
+        session.to_primary.put(frame.data)
+
+    def _selects_here(self, channel: RelayedChannel) -> bool:
+        return channel.upstream_confirms or not channel.is_open_upstream
+
+    def _select(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
+        """Answer `confirm.select` for a channel that the gateway has in that mode already."""
+        channel.client_confirms = True
+        if not getattr(frame.method(), "nowait", False):
+            self._session.answer(channel.number, commands.Confirm.SelectOk())
+
+    def _on_channel_away(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
+        match frame.method():
+            case commands.Channel.Close():
+                self._nursery.start_soon(self._close_channel, channel)
+            case commands.Channel.CloseOk():
+                self._session.close_channel(channel)
+            case _:
+                self._ending.close_away()
+
+    async def _close_channel(self, channel: RelayedChannel) -> None:
+        await self._publishes.wait_until_pair_is_done()
+        if self._session.channels.get(channel.number) is channel:
+            self._session.close_channel(channel)
+            self._session.answer(channel.number, commands.Channel.CloseOk())
+
+
+async def read_protocol_header(stream: trio.abc.Stream) -> bool:
+    """True if the client speaks AMQP 0-9-1. Another is told so (4.2.2)."""
+    header = b""
+    while len(header) < len(PROTOCOL_HEADER):
+        data = await stream.receive_some(len(PROTOCOL_HEADER) - len(header))
+        if not data:
+            return False
+        header += data
+    if header != PROTOCOL_HEADER:
+        await stream.send_all(PROTOCOL_HEADER)
+        return False
+    return True
+
+
+def _holds(method: base.Frame) -> bool:
+    """True if the effect of that method ends with the connection or the channel."""
+    if isinstance(method, commands.Queue.Declare):
+        lasts = method.durable and not method.exclusive and not method.auto_delete
+        return not (method.passive or (lasts and method.queue))
+    if isinstance(method, commands.Exchange.Declare):
+        return not (method.passive or (method.durable and not method.auto_delete))
+    return isinstance(method, _HOLDS)

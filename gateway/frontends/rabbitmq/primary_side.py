@@ -1,0 +1,134 @@
+"""The primary's side of a connection: writes the client's frames, and reads the answers."""
+
+from typing import Final
+
+import attrs
+import trio
+from pamqp import commands
+
+from gateway.domain.errors import Busy
+from gateway.frontends.rabbitmq.channel import RelayedChannel
+from gateway.frontends.rabbitmq.ending import FORCED, RESOURCE_ERROR, Ending
+from gateway.frontends.rabbitmq.publishes import Publishes
+from gateway.frontends.rabbitmq.session import CLOSED, ClientSession
+from gateway.net.visits import current_visit, record_authorized
+from gateway.wire.rabbitmq.frames import HEARTBEAT, METHOD, ProtocolError
+from gateway.wire.rabbitmq.relayed import CONFIRMS, DELIVERIES, FrameReader, RelayedFrame
+
+# rabbitmq_management; `rabbitmqctl` asks for a reason
+_BY_OPERATOR: Final = "Closed via management plugin"
+
+
+@attrs.define(eq=False)
+class PrimarySide:
+    _session: ClientSession
+    _publishes: Publishes
+    _ending: Ending
+    heard: float = attrs.field(default=0.0, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    async def relay(self, stream: trio.abc.Stream) -> None:
+        """Relay the primary's frames until its connection ends, or is given up."""
+        self._session.is_on_wire = True
+        try:
+            with trio.CancelScope() as self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write, stream)
+                    await self._read(stream)
+                    nursery.cancel_scope.cancel()
+        finally:
+            self._session.is_on_wire = False
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(stream)
+
+    def give_up(self) -> None:
+        """End `relay`: the primary is frozen."""
+        self._scope.cancel()
+
+    async def _write(self, stream: trio.abc.Stream) -> None:
+        try:
+            await self._session.to_primary.run(stream)
+        except CLOSED:
+            return  # the reader sees the end
+
+    async def _read(self, stream: trio.abc.Stream) -> None:
+        reader = FrameReader()
+        while True:
+            try:
+                data = await stream.receive_some()
+            except CLOSED:
+                return
+            if not data:
+                return
+            self.heard = trio.current_time()
+            try:
+                for frame in reader.feed(bytes(data)):
+                    if self._on_frame(frame):
+                        return
+            except ProtocolError:
+                return
+            reader.max_frame = self._session.login.max_frame
+            await self._session.to_client.wait_for_room()
+
+    def _on_frame(self, frame: RelayedFrame) -> bool:
+        """Handle a frame; True: the connection is given up."""
+        session = self._session
+        if not session.login.is_done:
+            session.to_client.put(session.login.from_primary(frame))
+            if session.login.is_done:
+                self._on_login()
+            return False
+        if frame.kind == HEARTBEAT:
+            return False
+        if not frame.channel:
+            return self._on_connection(frame)
+        channel = session.channels.get(frame.channel)
+        if channel is not None and frame.kind == METHOD:
+            self._on_method(channel, frame)
+        else:
+            session.to_client.put(frame.data)
+        return False
+
+    def _on_login(self) -> None:
+        try:
+            record_authorized(self._session.login.user)
+        except Busy as error:
+            self._ending.close(RESOURCE_ERROR, f"RESOURCE_ERROR - {error}")
+        self._session.load = current_visit().load()
+
+    def _on_connection(self, frame: RelayedFrame) -> bool:
+        session = self._session
+        match frame.method():
+            case commands.Connection.Close() as close:
+                if close.reply_code == FORCED and _BY_OPERATOR not in close.reply_text:
+                    return True  # the node shuts down
+                session.ask(0, commands.Connection.CloseOk())
+                for channel in session.channels.values():
+                    self._publishes.forget(channel)
+                self._ending.finish_with(frame.data)
+            case commands.Connection.Blocked():
+                session.is_blocked = True
+            case commands.Connection.Unblocked():
+                session.is_blocked = False
+            case commands.Connection.CloseOk():
+                self._ending.finish_with(frame.data)
+            case _:
+                session.to_client.put(frame.data)
+        return False
+
+    def _on_method(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
+        index = frame.method_index
+        if index in CONFIRMS:
+            self._publishes.confirm(channel, frame)
+            return
+        if index not in DELIVERIES:
+            method = frame.method()
+            if channel.is_reopening and isinstance(method, commands.Channel.OpenOk):
+                channel.is_reopening = False
+                return
+            channel.answered(method)
+            if isinstance(method, commands.Channel.Close | commands.Channel.CloseOk):
+                self._publishes.forget(channel)
+                if isinstance(method, commands.Channel.CloseOk):
+                    self._session.close_channel(channel)
+        self._session.to_client.put(frame.data)

@@ -1,0 +1,234 @@
+"""
+The publishes of one client: written to the primary while it is well, given to the pair if not, and
+kept until one of the two has confirmed them.
+"""
+
+from typing import Final
+
+import attrs
+import trio
+from pamqp import commands
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, Unavailable
+from gateway.domain.failover import State
+from gateway.frontends.rabbitmq.by_pair import PairSends, WireEvidence
+from gateway.frontends.rabbitmq.channel import KeptPublish, RelayedChannel
+from gateway.frontends.rabbitmq.session import ClientSession
+from gateway.wire.rabbitmq.frames import ProtocolError
+from gateway.wire.rabbitmq.relayed import RelayedContent, RelayedFrame, read_publish
+
+# Bytes of publishes that a connection may have without a confirm, before it is read again: several
+# of the largest that RabbitMQ 4 takes by default.
+MAX_KEPT: Final = 64 * 1024 * 1024
+LARGEST: Final = 128 * 1024 * 1024  # bytes of a body: RabbitMQ's own limit up to 3.13
+
+
+@attrs.define(eq=False)
+class Publishes:
+    _session: ClientSession
+    _nursery: trio.Nursery
+    _evidence: WireEvidence = attrs.field(init=False)
+    _pair: PairSends = attrs.field(init=False)
+    _kept_bytes: int = attrs.field(default=0, init=False)
+    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    # A publish could neither be written nor be given to the pair.
+    refused: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        target = self._session.target
+        self._evidence = WireEvidence(target.states)
+        self._pair = PairSends(
+            broker=target.broker, nursery=self._nursery, on_verdict=self._record_verdict
+        )
+
+    # --- from the client
+
+    def begin(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
+        """Begin a publish with its method."""
+        channel.incoming = RelayedContent(frame)
+        self._hold(len(frame.data))
+
+    def add(self, channel: RelayedChannel, content: RelayedContent, frame: RelayedFrame) -> None:
+        """
+        Add a frame of a publish, which is sent when it's whole.
+
+        Raises:
+            ProtocolError: the frame isn't part of it, or too much is unfinished.
+        """
+        content.add(frame, LARGEST)
+        self._hold(len(frame.data))
+        if content.is_whole:
+            channel.incoming = None
+            if self._session.load is not None and not self._has_unfinished:
+                self._session.load.finish(self)
+            self._publish(channel, content)
+        elif self._kept_bytes > MAX_KEPT + LARGEST:
+            raise ProtocolError("too many unfinished messages at a time")
+
+    async def wait_for_room(self) -> None:
+        """Return when the connection and its client may have more bytes."""
+        while self._kept_bytes > MAX_KEPT and not self._has_unfinished:
+            await self._room.park()
+        load = self._session.load
+        while load is not None and load.is_full and not load.may_finish(self):
+            await load.wait_for_less()
+
+    @property
+    def _has_unfinished(self) -> bool:
+        return any(channel.incoming is not None for channel in self._session.channels.values())
+
+    def _hold(self, size: int) -> None:
+        self._kept_bytes += size
+        if self._session.load is not None:
+            self._session.load.hold(size)
+
+    def _release(self, kept: KeptPublish) -> None:
+        size = kept.content.size
+        self._kept_bytes -= size
+        self._room.unpark_all()
+        if self._session.load is not None:
+            self._session.load.release(size)
+
+    def release_all(self) -> None:
+        """Count nothing any more: the connection has ended."""
+        if self._session.load is not None:
+            self._session.load.finish(self)
+            self._session.load.release(self._kept_bytes)
+
+    # --- the two ways
+
+    def _publish(self, channel: RelayedChannel, content: RelayedContent) -> None:
+        publish = read_publish(content.method)
+        kept = channel.counted(content, publish, trio.current_time())
+        if self._is_on_wire(channel, kept.entity):
+            self._write(channel, kept)
+        else:
+            self._give_to_pair(channel, kept)
+
+    def _is_on_wire(self, channel: RelayedChannel, entity: EntityPath | None) -> bool:
+        if not self._session.is_on_wire or not channel.is_open_upstream:
+            return False
+        if entity is None or channel.is_transacted or not self._may_use_pair:
+            return True
+        if self._session.is_blocked or self._pair.has(entity):
+            return False
+        return self._session.target.states.state_of(entity) is State.PRIMARY
+
+    def _write(self, channel: RelayedChannel, kept: KeptPublish) -> None:
+        if not channel.upstream_confirms and not channel.is_transacted:
+            channel.upstream_confirms = True
+            self._session.ask(channel.number, commands.Confirm.Select(nowait=True))
+        self._session.to_primary.put(b"".join(kept.content.frames))
+        if channel.is_transacted:
+            self._release(kept)
+            return
+        channel.keep(kept)
+        if kept.entity is not None:
+            self._evidence.written(kept.entity)
+
+    @property
+    def _may_use_pair(self) -> bool:
+        """True if the primary has let this login publish; the pair has rights of its own."""
+        login, target = self._session.login, self._session.target
+        return login.vhost == target.vhost and login.digest in target.may_publish
+
+    def _give_to_pair(self, channel: RelayedChannel, kept: KeptPublish) -> None:
+        channel.with_pair += 1
+        if kept.entity is None or not self._may_use_pair:
+            self._record_verdict(kept, Unavailable("the primary can't be reached"))
+            self.refused.set()
+            return
+        self._pair.add(kept.entity, kept)
+
+    # --- verdicts
+
+    def _record_verdict(self, kept: KeptPublish, verdict: BrokerError | None) -> None:
+        channel = kept.channel
+        channel.with_pair -= 1
+        self._release(kept)
+        if self._session.channels.get(channel.number) is channel:
+            confirms = channel.confirms([kept], accepted=verdict is None)
+            self._session.to_client.put(confirms)
+
+    def confirm(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
+        """Handle the primary's `basic.ack` or `basic.nack`."""
+        method = frame.method()
+        assert isinstance(method, commands.Basic.Ack | commands.Basic.Nack), "its index says so"
+        found = channel.settle(method.delivery_tag, multiple=bool(method.multiple))
+        accepted = isinstance(method, commands.Basic.Ack)
+        for kept in found:
+            self._release(kept)
+            if kept.is_moved:
+                continue
+            if (entity := kept.entity) is not None:
+                self._evidence.confirmed(entity)
+                if accepted:
+                    self._session.target.may_publish[self._session.login.digest] = None
+        mine = [kept for kept in found if not kept.is_moved]
+        self._session.to_client.put(channel.confirms(mine, accepted=accepted))
+
+    def forget(self, channel: RelayedChannel) -> None:
+        """The primary has closed the channel: its publishes without a confirm have no outcome."""
+        for kept in channel.lose():
+            self._release(kept)
+            if not kept.is_moved and (entity := kept.entity) is not None:
+                self._evidence.dropped(entity)
+
+    def lose(self) -> None:
+        """The connection upstream is lost: give the pair all that has no confirm."""
+        channels = self._session.channels.values()
+        left = [(channel, each) for channel in channels for each in channel.lose()]
+        self._evidence.lost(Unavailable("the connection to the primary was lost"))
+        for channel, kept in left:
+            if kept.is_moved:
+                self._release(kept)
+            else:
+                kept.in_doubt = True
+                self._give_to_pair(channel, kept)
+
+    # --- time
+
+    def is_silent(self, now: float, heard: float) -> bool:
+        """
+        Give the pair the publishes whose entity alone is late. True if the primary is frozen:
+        publishes are late, and nothing was heard.
+        """
+        late = now - self._session.target.slow
+        found = False
+        for channel in self._session.channels.values():
+            for kept in channel.by_tag.values():
+                if kept.since > late:
+                    break
+                if kept.is_moved or (entity := kept.entity) is None or not self._may_use_pair:
+                    continue
+                found = True
+                if heard >= kept.since:  # the entity alone is late
+                    self._move(channel, kept, entity)
+        return found and heard <= late
+
+    def _move(self, channel: RelayedChannel, kept: KeptPublish, entity: EntityPath) -> None:
+        kept.is_moved = True
+        self._evidence.silent(entity)
+        self._hold(kept.content.size)  # the wire has it, too
+        self._give_to_pair(channel, attrs.evolve(kept, is_moved=False, in_doubt=True))
+
+    def record_silence(self) -> None:
+        """The primary is frozen, and its connection is given up."""
+        for channel in self._session.channels.values():
+            for kept in channel.by_tag.values():
+                if not kept.is_moved and (entity := kept.entity) is not None:
+                    self._evidence.silent(entity)
+
+    @property
+    def pair_has_any(self) -> bool:
+        return any(channel.with_pair for channel in self._session.channels.values())
+
+    async def wait_until_pair_is_done(self) -> None:
+        """Return when the pair has a verdict for all that it was given."""
+        await self._pair.wait_until_done()
+
+    async def wait_until_confirmed(self) -> None:
+        """Return when the primary owes no confirm."""
+        while any(channel.by_tag for channel in self._session.channels.values()):
+            await self._room.park()

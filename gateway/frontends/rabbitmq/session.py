@@ -1,0 +1,71 @@
+"""
+The state that the parts of one client's connection share: who is at both ends, and the bytes that
+wait for either.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+import trio
+from pamqp import base
+
+from gateway.domain.bounded import Bounded
+from gateway.frontends.rabbitmq.by_pair import WatchesEntities
+from gateway.frontends.rabbitmq.channel import RelayedChannel
+from gateway.frontends.rabbitmq.login import ClientLogin
+from gateway.frontends.rabbitmq.outbox import Outbox
+from gateway.net.clients import ClientLoad
+from gateway.ports import Broker
+from gateway.wire.rabbitmq.frames import method_frame
+
+Dial = Callable[[], Awaitable[trio.abc.Stream]]
+
+MAX_CHANNELS: Final = 2047  # of a connection: RabbitMQ's default of `channel_max`
+CLOSED: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
+
+
+@attrs.frozen(kw_only=True)
+class RelayTarget:
+    """The primary, and the pair, of all connections of one endpoint."""
+
+    dial: Dial
+    broker: Broker
+    states: WatchesEntities
+    login_timeout: float  # seconds
+    slow: float  # seconds without a confirm, after which a publish goes through the pair
+    vhost: str  # of the namespace: the pair knows no other
+    # Logins that have published to the default exchange, with the primary's consent.
+    may_publish: Bounded[bytes, None] = attrs.field(factory=lambda: Bounded(10_000))
+    door: trio.Lock = attrs.field(factory=trio.Lock)  # of who dials while the primary is away
+
+
+@attrs.define(eq=False)
+class ClientSession:
+    """The state of one client's connection, which its parts read and write."""
+
+    target: RelayTarget
+    login: ClientLogin = attrs.field(factory=ClientLogin, init=False)
+    channels: dict[int, RelayedChannel] = attrs.field(factory=dict, init=False)
+    to_client: Outbox = attrs.field(factory=Outbox, init=False)
+    to_primary: Outbox = attrs.field(factory=Outbox, init=False)
+    load: ClientLoad | None = attrs.field(default=None, init=False)  # None: it has no limits
+    is_on_wire: bool = attrs.field(default=False, init=False)  # False: away
+    is_blocked: bool = attrs.field(default=False, init=False)
+    # The client has asked for the end, which the primary, or the gateway, is to answer.
+    is_closing: bool = attrs.field(default=False, init=False)
+    is_ending: bool = attrs.field(default=False, init=False)
+    # Something at the primary ends with its connection, and can't be made again.
+    holds: bool = attrs.field(default=False, init=False)
+
+    def answer(self, channel: int, method: base.Frame) -> None:
+        """Send the client a method of the gateway's own."""
+        self.to_client.put(method_frame(channel, method))
+
+    def ask(self, channel: int, method: base.Frame) -> None:
+        """Send the primary a method of the gateway's own."""
+        self.to_primary.put(method_frame(channel, method))
+
+    def close_channel(self, channel: RelayedChannel) -> None:
+        """Forget a channel whose close both sides know of."""
+        del self.channels[channel.number]

@@ -1,0 +1,74 @@
+"""Without a connection to the primary: what becomes of the client's, and how it returns."""
+
+from typing import Final
+
+import attrs
+import trio
+from pamqp import commands
+
+from gateway.domain.errors import BrokerError
+from gateway.frontends.rabbitmq.ending import FORCED, Ending
+from gateway.frontends.rabbitmq.login import LoginFailed
+from gateway.frontends.rabbitmq.publishes import Publishes
+from gateway.frontends.rabbitmq.session import ClientSession
+from gateway.wire.rabbitmq.frames import ProtocolError
+
+_PAUSE: Final = 1.0  # seconds between two dials of one gateway: a broker takes five to start
+_UNREACHED: Final = (
+    BrokerError,
+    ProtocolError,
+    trio.TooSlowError,
+    trio.BrokenResourceError,
+    OSError,
+)
+
+
+@attrs.define(eq=False)
+class WayBack:
+    _session: ClientSession
+    _publishes: Publishes
+    _ending: Ending
+
+    def lose(self) -> None:
+        """The connection upstream is lost: give the pair its publishes, and end what can't last."""
+        session = self._session
+        session.to_primary.clear()
+        session.is_blocked = False
+        must_end = session.holds or any(
+            channel.awaited or channel.is_transacted for channel in session.channels.values()
+        )
+        self._publishes.lose()
+        if session.is_closing:
+            self._ending.close_in_order()
+        elif must_end:
+            self._ending.close_away()
+
+    async def dial_again(self) -> trio.abc.Stream:
+        """Return a connection to the primary that is logged in, with all channels."""
+        session = self._session
+        while True:
+            async with session.target.door:
+                try:
+                    stream = await self._dial()
+                except _UNREACHED:
+                    await trio.sleep(_PAUSE)
+                    continue
+                except LoginFailed as error:
+                    self._ending.close(FORCED, f"CONNECTION_FORCED - {error}")
+                    await trio.sleep_forever()
+            session.to_primary.clear()  # of heartbeats for nobody
+            for channel in session.channels.values():
+                channel.is_open_upstream = channel.is_reopening = True
+                session.ask(channel.number, commands.Channel.Open())
+            return stream
+
+    async def _dial(self) -> trio.abc.Stream:
+        target = self._session.target
+        with trio.fail_after(target.slow * 2):
+            stream = await target.dial()
+            try:
+                await self._session.login.repeat(stream)
+            except BaseException:
+                await trio.aclose_forcefully(stream)
+                raise
+            return stream
