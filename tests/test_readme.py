@@ -68,17 +68,6 @@ OLD_WORDS = {
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_command_and_option_is_known(page: Path) -> None:
-    for name, *arguments in commands(page.read_text()):
-        command = command_named(name)
-        if isinstance(command, click.Group) and arguments and arguments[0] in command.commands:
-            command = command.commands[arguments[0]]
-        known = {option for parameter in command.params for option in parameter.opts}
-
-        assert {word for word in arguments if word.startswith("-")} <= known, name
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_code_that_can_be_pasted_is_complete(page: Path) -> None:
     pasted = [words for code in blocks(name_of(page), "sh") for words in commands(code)]
 
