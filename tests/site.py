@@ -52,7 +52,24 @@ def build(folder: Path) -> Path:
     )
     if done.returncode != 0:
         raise SystemExit(f"{done.stdout}\n{done.stderr}")
+    make_searchable(folder / "site")
     return folder / "site"
+
+
+def make_searchable(site: Path) -> None:
+    """
+    Write the script that the search loads instead of `search.json` if the pages are files.
+
+    A browser lets a page that is a file read no other file, and start no worker from one: the
+    script has the index, and the text of the worker.
+    """
+    [worker] = (site / "assets" / "javascripts" / "workers").glob("search.*.js")
+    text, index = json.dumps(worker.read_text()), (site / "search.json").read_text()
+    (site / "search.js").write_text(
+        f"const workerUrl = URL.createObjectURL(new Blob([{text}], {{type: 'text/javascript'}}));\n"
+        "window.Worker = class extends Worker { constructor() { super(workerUrl); } };\n"
+        f"var __index = {index};\n"
+    )
 
 
 def lay_out(pages: Path) -> None:
@@ -191,7 +208,9 @@ def problems(site: Path) -> Iterator[str]:
 def main() -> None:
     site = build(ROOT / "build" / "docs")
     found = list(problems(site))
-    sys.exit("\n".join(found) if found else f"{site}/index.html")
+    if found:
+        sys.exit("\n".join(found))
+    sys.stdout.write(f"{site}/index.html\n")
 
 
 if __name__ == "__main__":

@@ -4,19 +4,55 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.site import CONFIG, ROOT, build, indented, problems, with_all_pages
+from tests.harness.chromium import browser
+from tests.site import CONFIG, ROOT, build, indented, main, problems, with_all_pages
+
+# The addresses that the search shows, within a part of the page of its own.
+FOUND = """
+[...document.querySelectorAll("*")].filter(each => each.shadowRoot)
+    .flatMap(each => [...each.shadowRoot.querySelectorAll("a")]).map(link => link.href)
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("site"))
 
 
 @pytest.mark.slow
-def test_the_site_is_built_without_a_warning_and_each_link_leads_somewhere(tmp_path: Path) -> None:
-    site = build(tmp_path)
-
+def test_the_site_is_built_without_a_warning_and_each_link_leads_somewhere(site: Path) -> None:
     assert list(problems(site)) == []
     assert (site / "docs" / "tutorial" / "first-message.html").exists()
-    assert (site / "search.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_the_search_works_in_pages_that_are_files(site: Path, tmp_path: Path) -> None:
+    with browser(tmp_path / "profile") as one:
+        one.show((site / "docs" / "tutorial" / "first-message.html").as_uri())
+        one.evaluate("document.querySelector('.md-search__button').click()")
+        one.until("document.activeElement.shadowRoot?.activeElement !== null")
+        one.type("paired namespaces")
+        found = one.until(FOUND)
+
+        assert {urlsplit(each).scheme for each in found} == {"file"}
+        assert one.complaints == []
+
+
+def test_the_command_fails_only_if_there_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.site.build", lambda folder: tmp_path)
+    (tmp_path / "a.html").write_text('<a href="b.html">b</a>')
+    with pytest.raises(SystemExit, match=r"b\.html isn't there"):
+        main()
+    (tmp_path / "b.html").touch()
+
+    main()
 
 
 def test_each_page_is_in_the_navigation_once() -> None:
