@@ -48,13 +48,17 @@ class Sdist(sdist):
         Path(base_dir, BUILT).write_text(built())
 
     def make_archive(self, base_name: str, form: str, *where: str, **options: object) -> str:
-        """The same sources make the same bytes: `SOURCE_DATE_EPOCH` is the date of all files."""
+        """
+        The same sources make the same bytes: `SOURCE_DATE_EPOCH` is the date of all files, and
+        the modes are not those that the umask of the clone has given them.
+        """
         if form != "gztar" or "SOURCE_DATE_EPOCH" not in os.environ:
             return super().make_archive(base_name, form, *where, **options)
         date = int(os.environ["SOURCE_DATE_EPOCH"])
 
         def dated(member: tarfile.TarInfo) -> tarfile.TarInfo:
             member.mtime, member.uid, member.gid, member.uname, member.gname = date, 0, 0, "", ""
+            member.mode = 0o755 if member.mode & 0o100 else 0o644
             return member
 
         name = f"{base_name}.tar.gz"

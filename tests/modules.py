@@ -48,7 +48,8 @@ def read_module(path: Path) -> Module:
             case ast.ImportFrom():
                 # `from a import b` is both a and a.b, since b may be a module.
                 module = "." * node.level + (node.module or "")
-                imports += [module, *(f"{module}.{alias.name}" for alias in node.names)]
+                names = [alias.name for alias in node.names if alias.name != "__version__"]
+                imports += [module, *(f"{module}.{name}" for name in names)]
             case ast.Call(func=ast.Attribute(attr="import_module"), args=[argument]):
                 imports += [
                     part.value.rstrip(".")

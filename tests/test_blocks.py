@@ -21,6 +21,10 @@ NOT_RUN: Final[Mapping[tuple[str, str], tuple[int, str]]] = {
         1,
         "Azure's command line: tests/e2e/test_identity_tokens.py shows commands another token",
     ),
+    ("docs/how-to/secure/publish-a-release.md", "sh"): (
+        3,
+        "registries; tests/e2e/test_packages.py makes the files, with a key by the first block",
+    ),
     ("docs/how-to/secure/entra-id.md", "sh"): (1, "an installation from the index"),
     ("docs/how-to/run/run-in-containers.md", "sh"): (
         2,

@@ -22,9 +22,8 @@ from tests.harness.secret_files import write_secret
 from tests.page_commands import commands
 from tests.pages import DOCS, EXAMPLES, PAGES, ROOT, blocks, name_of
 
-EXTRAS: Mapping[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-    "optional-dependencies"
-]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: Mapping[str, list[str]] = PROJECT["optional-dependencies"]
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
 HOW_TO = [page.parent for page in sorted((DOCS / "how-to").rglob("README.md"))]
 GLOSSARY = DOCS / "reference" / "glossary.md"
@@ -86,9 +85,23 @@ def test_the_readme_shows_the_first_commands() -> None:
 
 
 def test_the_readme_begins_with_the_installation() -> None:
-    first = blocks("README.md", "sh")[0].splitlines()[0]
+    """As printed it is that of a clone; it says what it will be once it is published."""
+    _, install, serve = blocks("README.md", "sh")[0].splitlines()
 
-    assert shlex.split(first, comments=True) == ["pip", "install", "./pairgate"]
+    assert shlex.split(install, comments=True) == ["pip", "install", "."]
+    assert install.endswith(f"pip install {PROJECT['name']}")
+    assert serve.startswith("pairgate serve")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_has_one_way_of_installing(page: Path) -> None:
+    """And its blocks call the command by the path that this way gives it."""
+    code = re.sub(" +#.*", "", "\n".join(blocks(name_of(page), "sh")))
+    ways = re.findall(r"pip install (?:\.|\S*pairgate\S*)$", code, re.MULTILINE)
+    calls = set(re.findall(r"^(?:TOKEN=\$\()?(\S*)\bpairgate [a-z]", code, re.MULTILINE))
+
+    assert len(ways) <= 1
+    assert not ways or len(calls) <= 1, calls
 
 
 def test_nothing_tells_to_install_a_package_of_the_same_name() -> None:

@@ -3,9 +3,10 @@
 import hashlib
 import json
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
+
+from gateway import __version__
 
 _HERE: Final = Path(__file__).parents[1]
 _BUILT: Final = _HERE / "built.json"  # in a wheel; see setup.py
@@ -15,7 +16,7 @@ _DIGITS: Final = 12
 def version_text() -> str:
     """The version, and the first digits of the commit and of the lock; "unknown" for either."""
     commit, lock = _built() if _BUILT.exists() else _of_checkout()
-    return f"{version('pairgate')} (commit {_short(commit)}, lock {_short(lock)})"
+    return f"{__version__} (commit {_short(commit)}, lock {_short(lock)})"
 
 
 def _built() -> tuple[str | None, str | None]:

@@ -1,10 +1,10 @@
 """
 Builds the image of Containerfile without Docker and without a registry, and runs it.
 
-    python -m tests.deploy.container_check [run|extras]     as root; some minutes
+    python -m tests.deploy.container_check [run|extras [ARCHIVE]]     as root; some minutes
 
 The base is a root file system that mmdebstrap makes of Debian's packages, and buildah executes the
-steps. The image then runs as its user, with a read-only root.
+steps. The image then runs as its user, with a read-only root, and is written to ARCHIVE, for OCI.
 """
 
 import gzip
@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
+from gateway import __version__
 from gateway.demo.ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 WORK: Final = ROOT / "build" / "container"
 BASE: Final = "localhost/base"
-IMAGE: Final = "localhost/pairgate"
+IMAGE: Final = "localhost/pairgate-mq"
 SUITE: Final = "bookworm"
 USER: Final = "65532"
 PAIRGATE: Final = "/opt/pairgate/bin/pairgate"
@@ -176,7 +177,7 @@ def main() -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     commit = run("git", "rev-parse", "HEAD", cwd=ROOT)
     make_base()
-    lock = sys.argv[1] if sys.argv[1:] else "run"
+    lock, archive = [*sys.argv[1:], *("run", "")[len(sys.argv) - 1 :]]
     root = build(commit, lock)
     found = list(properties(root))
     plain, compressed = size_of(root)
@@ -189,6 +190,9 @@ def main() -> None:
     if lock == "extras":
         run("chroot", root, "/opt/pairgate/bin/python", "-c", f"import {', '.join(OF_EXTRAS)}")
         found += [f"with the extras: {', '.join(OF_EXTRAS)}"]
+    if archive:
+        buildah("push", IMAGE, f"oci-archive:{archive}:{IMAGE.rpartition('/')[2]}:{__version__}")
+        found += [f"written: {archive}"]
     found += [f"{plain:.0f} MB, {compressed:.0f} MB compressed"]
     sys.stdout.write("\n".join(found) + "\n")
 

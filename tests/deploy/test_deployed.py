@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from gateway import __version__
 from gateway.cli import COMMANDS, command_named
 from gateway.config.endpoints import ADMIN, SERVE
 from gateway.config.file import Loaded, parse
@@ -148,12 +150,15 @@ def test_the_pods_of_the_chart_may_have_a_workload_identity(found: dict[str, Any
 
 
 def test_the_chart_has_the_version_of_the_package(found: dict[str, Any]) -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    chart = (CHART / "Chart.yaml").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    version = project["version"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
-    assert f'appVersion: "{version}"' in chart
+    assert version == __version__
+    assert (chart["name"], chart["version"]) == (project["name"], version)
+    assert chart["appVersion"] == version
     images = {container["image"] for _, container in pods(found)}
-    assert images == {f"pairgate:{version}", "here/pairgate:2"}
+    assert images == {f"pairgate-mq:{version}", "here/pairgate:2"}
 
 
 def test_every_pod_is_confined(found: dict[str, Any]) -> None:

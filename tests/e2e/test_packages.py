@@ -44,7 +44,10 @@ class Packages:
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
-    """Built twice from a clone: the archive from its files, and the wheel from the archive."""
+    """
+    Built twice from a clone, by users whose new files others may read and may not: the archive
+    from its files, and the wheel from the archive.
+    """
     folder = tmp_path_factory.mktemp("packages")
     source = folder / "source"
     (source / "locks").mkdir(parents=True)
@@ -58,16 +61,29 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
     for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
         subprocess.run([*git, *arguments], check=True)
     commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
-    for name in ("first", "again"):
-        subprocess.run(
-            [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / name, source],
-            check=True,
-            capture_output=True,
-            env={**os.environ, "SOURCE_DATE_EPOCH": DATE, "PAIRGATE_URL": ADDRESS},
-        )
+    for name, umask in {"first": 0o022, "again": 0o077}.items():
+        make(source, "dist", f"URL={ADDRESS}", umask=umask)
+        (source / "dist").rename(folder / name)
     [wheel] = (folder / "first").glob("*.whl")
     [archive] = (folder / "first").glob("*.tar.gz")
     return Packages(commit.stdout.strip(), wheel, archive, folder / "again")
+
+
+def make(folder: Path, *arguments: str, umask: int = 0o022) -> None:
+    """Run `make` there, with the environment of the tests."""
+    python = folder / ".venv" / "bin" / "python"
+    if not python.exists():
+        python.parent.mkdir(parents=True)
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+    ready = [word for name in (".venv/.test-stamp", ".venv-docs/.stamp") for word in ("-o", name)]
+    subprocess.run(
+        ["make", "-f", ROOT / "Makefile", *ready, *arguments, f"DATE={DATE}"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        umask=umask,
+    )
 
 
 def write_keys(private: Path, public: Path) -> None:
@@ -99,14 +115,14 @@ def test_the_wheel_has_no_more_than_the_product(packages: Packages) -> None:
     with zipfile.ZipFile(packages.wheel) as archive:
         names = archive.namelist()
 
-    assert {name.partition("/")[0] for name in names} == {"gateway", "pairgate-0.1.0.dist-info"}
+    assert {name.partition("/")[0] for name in names} == {"gateway", "pairgate_mq-0.1.0.dist-info"}
     assert "gateway/py.typed" in names  # its types are those of its users, too
     assert packages.wheel.name.endswith("-py3-none-any.whl")  # needs no compiler
 
 
 def test_the_metadata_is_complete(packages: Packages) -> None:
     with zipfile.ZipFile(packages.wheel) as archive:
-        text = archive.read("pairgate-0.1.0.dist-info/METADATA").decode()
+        text = archive.read("pairgate_mq-0.1.0.dist-info/METADATA").decode()
     fields = message_from_string(text)
 
     assert fields["Description-Content-Type"] == "text/markdown"
@@ -147,6 +163,29 @@ def test_sums_of_another_signature_are_refused(tmp_path: Path) -> None:
 def test_the_same_sources_make_the_same_bytes(packages: Packages) -> None:
     for first in (packages.wheel, packages.archive):
         assert first.read_bytes() == (packages.again / first.name).read_bytes(), first.name
+
+
+def test_the_chart_the_compose_files_and_the_site_are_the_same_bytes_again(tmp_path: Path) -> None:
+    for name, umask in {"first": 0o022, "again": 0o077}.items():
+        shutil.copytree(CONF, tmp_path / name / "conf")
+        (tmp_path / name / "conf" / "compose" / ".env").write_text("a secret")
+        (tmp_path / name / "build" / "docs" / "site").mkdir(parents=True)
+        (tmp_path / name / "gateway").mkdir()
+        shutil.copy(ROOT / "gateway" / "__init__.py", tmp_path / name / "gateway")
+        (tmp_path / name / "conf" / "helm" / "pairgate" / "values.yaml").chmod(0o666 & ~umask)
+        make(tmp_path / name, "bundles", "SITE=true", umask=umask)
+    files = sorted((tmp_path / "first" / "dist").iterdir())
+    with tarfile.open(files[0]) as compose:
+        names = compose.getnames()
+
+    assert [file.name.removeprefix("pairgate-mq-0.1.0") for file in files] == [
+        *("-compose.tar.gz", "-site.tar.gz", ".tgz")
+    ]
+    assert [Path(name).name for name in names[1:]] == [
+        *("compose.yaml", "example.env", "pairgate.toml")
+    ]
+    for file in files:
+        assert file.read_bytes() == (tmp_path / "again" / "dist" / file.name).read_bytes()
 
 
 def test_the_archive_knows_its_commit_without_a_history(packages: Packages) -> None:

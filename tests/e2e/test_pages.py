@@ -163,7 +163,7 @@ async def test_every_block_that_can_be_pasted_runs(
             assert status == 0, code
             shown.append(output)
         elif language == "sh" and "curl" in code:
-            pasted = pasted.replace(".venv/bin/pairgate", f"{sys.executable} -m gateway")
+            pasted = pasted.replace("$(pairgate ", f"$({sys.executable} -m gateway ")
             status, output = await run(gateway.folder, "sh", "-c", pasted)
             assert status == 0
             assert output.startswith("HTTP/1.1 201 Created")

@@ -5,11 +5,11 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from importlib import metadata
 from typing import Final
 
 import attrs
 
+from gateway import __version__
 from gateway.app.assembly.roles import Role
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
@@ -170,7 +170,7 @@ async def _described(
         host=records.host,
         kind=records.kind,
         pid=os.getpid(),
-        version=metadata.version("pairgate"),
+        version=__version__,
         started=runtime.started,
         at=runtime.now(),
         interval=USUAL,

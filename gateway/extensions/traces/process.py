@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
+from gateway import __version__
 from gateway.app.assembly.interceptor_rows import InterceptorRow, Place
 from gateway.config.options import Config, Namespace
 from gateway.config.places import authority_of
@@ -33,7 +33,7 @@ def open_traces(config: Config, observer: Observer) -> "Iterator[TraceExport | N
         endpoint=traces.endpoint,
         sample_ratio=traces.sample_ratio,
         service_name=traces.service_name,
-        version=metadata.version("pairgate"),
+        version=__version__,
         observer=observer,
     )
     try:

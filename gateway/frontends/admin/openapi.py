@@ -11,11 +11,11 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from importlib import metadata
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
+from gateway import __version__
 from gateway.domain.operators.control import LONGEST_REASON, MOST
 from gateway.domain.status.figures import section_in
 from gateway.domain.status.process import Status
@@ -95,7 +95,7 @@ def description(calls: Calls, sections: SectionList) -> Schema:
         "openapi": "3.1.0",
         "info": {
             "title": "Pairgate: the endpoint `admin`",
-            "version": metadata.version("pairgate"),
+            "version": __version__,
             "description": (
                 "Reading needs the right Listen on everything, an order the right Manage on"
                 " everything. On loopback without access policies, and over a Unix socket, no"
