@@ -29,7 +29,7 @@ run: .venv/.run-stamp
 quick: .venv/.test-stamp
 	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal -m 'not (slow or long or live or shared or powercut)'
 
-test: .venv/.test-stamp .venv/.proton-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp .node/.stamp
+test: .venv/.test-stamp .venv/.proton-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp .node/.stamp .rabbitmq-4/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
@@ -51,6 +51,7 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.amqp_idle
 	.venv/bin/python -m benchmarks.entities
 	.venv/bin/python -m benchmarks.namespaces
+	.venv/bin/python -m benchmarks.rabbitmq_wire
 	.venv/bin/python -m benchmarks.syphon
 	.venv/bin/python -m benchmarks.order
 	.venv/bin/python -m benchmarks.order_gateways
@@ -131,7 +132,7 @@ layers:
 	.venv/bin/python -m pytest --quiet tests/test_layers.py
 
 clean:
-	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .venv-audit .venv-docs .venv-kubernetes .venv-interop .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
+	rm -rf .rabbitmq-4 .venv .venv-legacy .venv-azure .venv-openapi .venv-audit .venv-docs .venv-kubernetes .venv-interop .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run-stamp: locks/run.txt pyproject.toml | .venv/bin/pip
@@ -172,6 +173,11 @@ clean:
 		|| { echo "$(PYTHON) must be Python 3.11 or newer; name another one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); }
 	$(PYTHON) -m venv $(@D:/bin=)
+
+# RabbitMQ 4 of Debian 13, beside the one that is installed.
+.rabbitmq-4/.stamp: tests/harness/unpack.sh
+	sh $< trixie $(@D) rabbitmq-server erlang-base dash coreutils util-linux sed grep
+	touch $@
 
 # Shell code that installs Node.js where there is none.
 node = command -v node >/dev/null && command -v npm >/dev/null || { $(call debian,nodejs npm); }

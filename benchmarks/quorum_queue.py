@@ -16,7 +16,7 @@ from pamqp import base, body, commands, frame, header
 from pamqp.common import FieldTable
 
 from benchmarks.closed_loop import BODY, RABBITMQ, Client, Way
-from tests.harness.rabbitmq import USER, home_of, rabbitmq
+from tests.harness.rabbitmq import INSTALLED, USER, rabbitmq
 
 QUEUE: Final = "messages"
 PREFETCH: Final = 10  # messages that a consumer may hold
@@ -131,7 +131,7 @@ async def declare(port: int) -> None:
 
 
 def version() -> str:
-    return home_of().name.rpartition("-")[2]
+    return INSTALLED.home().name.rpartition("-")[2]
 
 
 @asynccontextmanager

@@ -21,10 +21,11 @@ from gateway.ports import Broker, WallClock
 from gateway.store.embedded.broker import EmbeddedBroker
 from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.abilities import AbilityWatch
+from tests.brokers.amqp import rabbit
 from tests.brokers.amqp import served as amqp
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
-from tests.brokers.rabbitmq.nodes import Nodes
+from tests.brokers.rabbitmq.nodes import NEWER, Nodes
 from tests.brokers.servicebus import served as servicebus_rest
 from tests.brokers.storage_queue import served as storage_queue
 from tests.brokers.storage_queue.azurites import Azurites
@@ -276,6 +277,11 @@ def on_rabbitmq(name: str) -> Open:
     return lambda place: place.rabbits.namespace(name)
 
 
+def over_amqp_on_rabbitmq_4(place: Place) -> AbstractAsyncContextManager[Broker]:
+    port = place.rabbits.port(NEWER)
+    return rabbit.namespace_on(port, place.rabbits.management_port(NEWER))
+
+
 def on_azurite(name: str) -> Open:
     return lambda place: place.azurites.namespace(name)
 
@@ -416,6 +422,13 @@ KINDS = [
         shared=True,
         can=PLAIN,
     ),
+    BrokerKind(
+        name="amqp, RabbitMQ 4",
+        open=over_amqp_on_rabbitmq_4,
+        shared=True,
+        slow=True,
+        can=PLAIN,
+    ),
     BrokerKind(name="beanstalkd", open=on_beanstalkd, can=BEANSTALKD, live=True),
     BrokerKind(
         name="pair of memory",
@@ -517,6 +530,7 @@ KINDS = [
         can=STORAGE_QUEUE & WITH_SHARDS,
     ),
     BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), shared=True, can=RABBITMQ),
+    BrokerKind(name="rabbitmq 4", open=on_rabbitmq(NEWER), shared=True, slow=True, can=RABBITMQ),
     BrokerKind(
         name="pair of rabbitmq",
         open=pair(on_rabbitmq("primary"), on_rabbitmq("secondary"), real_date),

@@ -32,6 +32,7 @@ FEW: Final[Mapping[str, str]] = {
     ".venv-docs": "tests/test_site.py",
     ".venv-kubernetes": "tests/deploy",
     ".node": "tests/e2e/test_storage_clients.py",
+    ".rabbitmq-4": "tests/brokers/amqp/test_rabbitmq_4.py",
     "Proton": "tests/e2e/test_proton_client.py",
     "chromium": "tests/frontends/admin/test_page_in_browser.py",
     "beanstalkd": "tests/examples/test_beanstalkd.py",

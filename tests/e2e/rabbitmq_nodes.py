@@ -18,7 +18,16 @@ from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.message import ReceiveMode
 from gateway.ports import Receiver
 from tests.e2e.processes import ROOT
-from tests.harness.rabbitmq import USER, LastingNode, control, evaluate, keep_queues
+from tests.harness.rabbitmq import (
+    INSTALLED,
+    RABBITMQ_4,
+    USER,
+    LastingNode,
+    Release,
+    control,
+    evaluate,
+    keep_queues,
+)
 from tests.harness.servers import ServerProcess
 
 EXAMPLES: Final = ROOT / "conf" / "examples"
@@ -133,7 +142,7 @@ def _with_secrets(definitions: dict[str, Any]) -> dict[str, Any]:
 
 @attrs.define(eq=False)
 class ExampleNodes:
-    """A north and a south, started when one is first needed."""
+    """A north and a south, started when one is first needed; and a north of RabbitMQ 4."""
 
     folder: Path
     _examples: dict[str, ExampleNode] = attrs.field(factory=dict, init=False)
@@ -143,12 +152,17 @@ class ExampleNodes:
         return self._started("north")
 
     @property
+    def newer_north(self) -> ExampleNode:
+        return self._started("newer-north", RABBITMQ_4)
+
+    @property
     def south(self) -> ExampleNode:
         return self._started("south")
 
-    def _started(self, name: str) -> ExampleNode:
+    def _started(self, name: str, release: Release = INSTALLED) -> ExampleNode:
         if name not in self._examples:
-            self._examples[name] = ExampleNode(LastingNode(folder=self.folder / name, name=name))
+            node = LastingNode(folder=self.folder / name, name=name, release=release)
+            self._examples[name] = ExampleNode(node)
         return self._examples[name]
 
     def end(self) -> None:

@@ -19,7 +19,7 @@ import trio
 
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.harness import servers
-from tests.harness.rabbitmq import rabbitmq
+from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, Release, rabbitmq
 from tests.harness.secret_files import write_secret
 from tests.harness.servers import ServerProcess, kill
 
@@ -67,12 +67,14 @@ def make_queue(port: int) -> None:
 
 
 @asynccontextmanager
-async def site(gateways: Gateways, folder: Path) -> AsyncIterator[Site]:
+async def site(
+    gateways: Gateways, folder: Path, release: Release = INSTALLED
+) -> AsyncIterator[Site]:
     data = folder / "rabbit"
     data.mkdir()
     secret = folder / "password"
     write_secret(secret, "guest\n")
-    async with rabbitmq(data) as (node, port):
+    async with rabbitmq(data, release=release) as (node, port):
         config = f"""
             [namespaces.first]
             url = "rabbitmq://guest@127.0.0.1:{port}"
@@ -145,8 +147,9 @@ async def has_outages(site: Site, end: trio.Event) -> None:
     end.set()
 
 
+@pytest.mark.parametrize("release", [INSTALLED, RABBITMQ_4], ids=["RabbitMQ 3", "RabbitMQ 4"])
 async def test_publishers_notice_neither_a_killed_nor_a_frozen_broker(
-    gateways: Gateways, tmp_path: Path
+    gateways: Gateways, tmp_path: Path, release: Release
 ) -> None:
     results: dict[str, dict[str, Any]] = {}
     end = trio.Event()
@@ -154,7 +157,7 @@ async def test_publishers_notice_neither_a_killed_nor_a_frozen_broker(
     async def publish(name: str) -> None:
         results[name] = await published(here, name, end)
 
-    async with site(gateways, tmp_path) as here:
+    async with site(gateways, tmp_path, release) as here:
         async with trio.open_nursery() as nursery:
             for name in NAMES:
                 nursery.start_soon(publish, name)

@@ -70,8 +70,10 @@ class Harness:
 
 
 @asynccontextmanager
-async def harness_on(rabbits: ExampleNodes, gateways: Gateways) -> AsyncIterator[Harness]:
-    north, south = rabbits.north, rabbits.south
+async def harness_on(
+    rabbits: ExampleNodes, gateways: Gateways, *, is_newer: bool = False
+) -> AsyncIterator[Harness]:
+    north, south = rabbits.newer_north if is_newer else rabbits.north, rabbits.south
     async with trio.open_nursery() as nursery:
         for node in (north, south):
             nursery.start_soon(node.prepare, DEFINITIONS)
@@ -134,14 +136,28 @@ Act = Callable[[Harness], Awaitable[None]]
 
 
 @pytest.mark.parametrize(
-    ("harm", "heal"),
-    [(kill, start), (freeze, thaw), (blackhole, let_through), (raise_alarm, end_alarm)],
-    ids=["killed", "frozen", "in a black hole", "in a memory alarm"],
+    ("harm", "heal", "is_newer"),
+    [
+        (kill, start, False),
+        (kill, start, True),
+        (freeze, thaw, False),
+        (blackhole, let_through, False),
+        (raise_alarm, end_alarm, False),
+        (raise_alarm, end_alarm, True),
+    ],
+    ids=[
+        "killed",
+        "killed, RabbitMQ 4",
+        "frozen",
+        "in a black hole",
+        "in a memory alarm",
+        "in a memory alarm, RabbitMQ 4",
+    ],
 )
 async def test_no_producer_notices_an_outage_and_nothing_is_lost(
-    rabbits: ExampleNodes, gateways: Gateways, harm: Act, heal: Act
+    rabbits: ExampleNodes, gateways: Gateways, harm: Act, heal: Act, is_newer: bool
 ) -> None:
-    async with harness_on(rabbits, gateways) as harness:
+    async with harness_on(rabbits, gateways, is_newer=is_newer) as harness:
         try:
             await harm(harness)
             await harness.run.failed_over()

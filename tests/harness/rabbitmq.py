@@ -1,10 +1,12 @@
 """
 RabbitMQ as Debian installs it (`rabbitmq-server`), but as a process of ours: for any user, without
 the system's service, and several side by side.
+
+RabbitMQ 4 is Debian 13's, unpacked by `unpack.sh`: `make` does so. For its processes alone, the
+folder takes the place of /usr.
 """
 
 import os
-import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
@@ -20,7 +22,8 @@ from tests.harness.servers import ServerFailed, ServerProcess, answers, kill, ru
 
 USER: Final = "guest"  # and its password
 MANAGEMENT: Final = "rabbitmq_management"  # the plugin
-_HOMES: Final = Path("/usr/lib/rabbitmq/lib")
+_HOMES: Final = "usr/lib/rabbitmq/lib"  # below the root
+_BENEATH: Final = 'mount --bind "$0" /usr && exec "$@"'
 _HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
 _CALLS: Final = count()
 _OK: Final = "{ok, "  # before the result of an expression
@@ -41,11 +44,43 @@ lists:sum([
 """
 
 
+@attrs.frozen
+class Release:
+    """A RabbitMQ of this machine, which may be missing."""
+
+    root: Path
+
+    def home(self) -> Path:
+        """
+        Return the folder of Debian's package, whose name has the version.
+
+        Raises:
+            ServerFailed: it isn't there.
+        """
+        homes = sorted((self.root / _HOMES).glob("rabbitmq_server-*"))
+        if not homes:
+            raise ServerFailed(f"no RabbitMQ below {self.root}: `make test` brings it")
+        return Path("/") / homes[-1].relative_to(self.root)
+
+    def command(self, program: str, *arguments: str) -> list[str]:
+        """A command that runs a program of RabbitMQ or of Erlang."""
+        if self.root == Path("/"):
+            return [program, *arguments]
+        # A mount namespace of its own: for root, and else for a user who is root in it alone.
+        apart = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+        return [*apart, "sh", "-c", _BENEATH, str(self.root / "usr"), program, *arguments]
+
+
+INSTALLED: Final = Release(Path("/"))
+RABBITMQ_4: Final = Release(Path(__file__).parents[2] / ".rabbitmq-4")
+
+
 @asynccontextmanager
 async def rabbitmq(
     folder: Path,
     name: str = "rabbit",
     *,
+    release: Release = INSTALLED,
     plugins: Sequence[str] = (),
     settings: Sequence[str] = (),
     erlang: str = "",
@@ -63,13 +98,13 @@ async def rabbitmq(
     prepare(folder, plugins, settings)
     # Erlang's name service: else the first node starts one that outlives us.
     names = ServerProcess(
-        command=["epmd", "-port", str(names_port), "-address", "127.0.0.1"],
+        command=release.command("epmd", "-port", str(names_port), "-address", "127.0.0.1"),
         folder=folder,
         is_ready=lambda: answers(names_port, b"\x00\x01n", b""),
     )
-    environment = node_environment(folder, f"{name}@localhost", port, names_port)
+    environment = node_environment(folder, f"{name}@localhost", port, names_port, release)
     environment["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"] += f" {erlang}"
-    node = node_process(folder, port, environment)
+    node = node_process(folder, port, environment, release)
     async with running(names), running(node):
         yield node, port
 
@@ -86,7 +121,8 @@ async def control(node: ServerProcess, *arguments: str) -> str:
     Raises:
         ServerFailed: the command failed.
     """
-    command = [str(home_of() / "sbin" / "rabbitmqctl"), "--quiet"]
+    beside = Path(node.environment["RABBITMQ_HOME"]) / "sbin" / "rabbitmqctl"
+    command = [*node.command[:-1], str(beside), "--quiet"]
     done = await trio.run_process(
         [*command, "--node", node.environment["RABBITMQ_NODENAME"], *arguments],
         env={**os.environ, **node.environment},
@@ -111,7 +147,10 @@ async def evaluate(node: ServerProcess, expression: str) -> str:
     # A name of its own: the node may still have the connection of the last call.
     name = f"call-{os.getpid()}-{next(_CALLS)}"
     done = await trio.run_process(
-        ["erl_call", "-h", name, "-n", node.environment["RABBITMQ_NODENAME"], "-e"],
+        [
+            *node.command[:-1],
+            *("erl_call", "-h", name, "-n", node.environment["RABBITMQ_NODENAME"], "-e"),
+        ],
         env={**os.environ, **node.environment},
         stdin=f"{expression}\n".encode(),
         capture_stdout=True,
@@ -152,11 +191,12 @@ class LastingNode:
     """
     A node that outlives the Trio of a test, and serves many.
 
-    `plugins` and `settings` are those of `rabbitmq`.
+    `plugins`, `settings` and `release` are those of `rabbitmq`.
     """
 
     folder: Path
     name: str = "rabbit"
+    release: Release = INSTALLED
     plugins: Sequence[str] = ()
     settings: Sequence[str] = ()
     _lasting: Lasting[tuple[ServerProcess, int]] = attrs.field(init=False)
@@ -164,7 +204,13 @@ class LastingNode:
     def __attrs_post_init__(self) -> None:
         self._lasting = Lasting(
             f"RabbitMQ {self.name}",
-            lambda: rabbitmq(self.folder, self.name, plugins=self.plugins, settings=self.settings),
+            lambda: rabbitmq(
+                self.folder,
+                self.name,
+                release=self.release,
+                plugins=self.plugins,
+                settings=self.settings,
+            ),
         )
 
     @property
@@ -200,10 +246,12 @@ class LastingNode:
         self._lasting.end()
 
 
-def node_process(folder: Path, port: int, environment: Mapping[str, str]) -> ServerProcess:
-    """A node that isn't started yet; it's ready when it speaks AMQP. Raises as `home_of`."""
+def node_process(
+    folder: Path, port: int, environment: Mapping[str, str], release: Release = INSTALLED
+) -> ServerProcess:
+    """A node that isn't started yet; it's ready when it speaks AMQP. Raises as `Release.home`."""
     return ServerProcess(
-        command=[str(home_of() / "sbin" / "rabbitmq-server")],
+        command=release.command(str(release.home() / "sbin" / "rabbitmq-server")),
         folder=folder,
         is_ready=lambda: answers(port, _HEADER, _METHOD_FRAME),
         environment=environment,
@@ -219,20 +267,9 @@ def prepare(folder: Path, plugins: Sequence[str], settings: Sequence[str]) -> No
     (folder / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
 
 
-def home_of() -> Path:
-    """
-    Return the folder of Debian's package, whose name has the version.
-
-    Raises:
-        ServerFailed: it isn't installed.
-    """
-    homes = sorted(_HOMES.glob("rabbitmq_server-*"))
-    if not homes or shutil.which("epmd") is None:
-        raise ServerFailed("RabbitMQ isn't installed: Debian's package is rabbitmq-server")
-    return homes[-1]
-
-
-def node_environment(folder: Path, node: str, port: int, names_port: int) -> dict[str, str]:
+def node_environment(
+    folder: Path, node: str, port: int, names_port: int, release: Release = INSTALLED
+) -> dict[str, str]:
     """
     The environment that gives a node its own folders and ports.
 
@@ -241,7 +278,7 @@ def node_environment(folder: Path, node: str, port: int, names_port: int) -> dic
     return {
         "HOME": str(folder / "home"),  # the cookie is made there
         "RUNNING_UNDER_SYSTEMD": "true",  # no shell around it: signals reach it
-        "RABBITMQ_HOME": str(home_of()),
+        "RABBITMQ_HOME": str(release.home()),
         "RABBITMQ_BASE": str(folder),
         "RABBITMQ_NODENAME": node,
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",

@@ -6,7 +6,10 @@ each queue that is sent to is watched by a link without credit; settlements aren
 `modified` ends the session; deliveries aren't counted; a link that was drained once answers nothing
 any more; the sections of a body are returned in
 another order; a list as a body or as a property ends the connection, as does a send to a full queue
-that rejects messages. RabbitMQ 4 was never tried here: its data are from its documentation.
+that rejects messages.
+
+Measured on RabbitMQ 4.0: a receiver that settles second is refused, and each outcome that isn't
+settled is answered all the same; two annotations say where a message was published.
 
 Measured on ActiveMQ Artemis 2.40: a message to a missing address is accepted and dropped where
 addresses are made automatically, unless the link asks for a queue; a message whose
@@ -56,12 +59,14 @@ class Dialect:
     node: tuple[str, ...] = ()  # capabilities that a link asks of its queue
     heeds_expiry: bool = False  # of absolute-expiry-time, which Service Bus ignores
     watched: bool = False  # messages to a missing queue are accepted: each queue is watched
-    confirms: bool = True  # a settlement is answered (receivers settle second)
+    confirms: bool = True  # a settlement is answered
+    settles_second: bool = True  # receivers ask for that answer by their mode
     has_modified: bool = True  # otherwise abandoned messages are released
     counts: bool = True  # the header has the delivery count
     drains: bool = True  # a drain is answered, also the second one of a link
     simple_properties: bool = False  # a list, map or array among the properties ends the connection
     simple_body: bool = False  # one section only, and no list
+    added: frozenset[str] = frozenset()  # annotations of the broker's own
     own_user_id: bool = False  # a message may only name the user who is logged in
     # The meaning of a rejection without an error.
     unexplained: type[BrokerError] = Unavailable
@@ -99,7 +104,14 @@ class Dialect:
 
     def read(self, message: Message) -> Message:
         """The message that was sent, from the one that arrived."""
-        return message if self.of_service_bus else derive_message(message, durable=None)
+        if self.of_service_bus:
+            return message
+        if self.added.isdisjoint(message.annotations):
+            return derive_message(message, durable=None)
+        kept = {
+            name: value for name, value in message.annotations.items() if name not in self.added
+        }
+        return derive_message(message, durable=None, annotations=kept)
 
     def outcome(self, settlement: Settlement) -> Outcome:
         """
@@ -157,7 +169,13 @@ RABBITMQ_3: Final = Dialect(
     own_user_id=True,
     unexplained=QuotaExceeded,
 )
-RABBITMQ_4: Final = Dialect(name="RabbitMQ 4", prefix="/queues/", unexplained=QuotaExceeded)
+RABBITMQ_4: Final = Dialect(
+    name="RabbitMQ 4",
+    prefix="/queues/",
+    settles_second=False,
+    added=frozenset({"x-exchange", "x-routing-key"}),
+    unexplained=QuotaExceeded,
+)
 
 _BY_NAME: Final = {"generic": GENERIC, "rabbitmq-3": RABBITMQ_3, "rabbitmq-4": RABBITMQ_4}
 

@@ -213,7 +213,7 @@ class AmqpReceiver:
         The link always locks messages: a link that deletes at once would lose messages in transit
         when it ends.
         """
-        second = peer.dialect.confirms
+        second = peer.dialect.confirms and peer.dialect.settles_second
         name = peer.new_name("receiver")
         return NewLink(
             name=name,
@@ -238,7 +238,10 @@ class AmqpReceiver:
         return peer.judged()
 
     async def _new(self, peer: NamespaceConnection, address: str) -> ReceivingLink:
-        return await ReceivingLink(peer.client, self._new_link(peer, address)).once_attached()
+        dialect = peer.dialect
+        answers = dialect.confirms and not dialect.settles_second
+        link = ReceivingLink(peer.client, self._new_link(peer, address), answers=answers)
+        return await link.once_attached()
 
     async def _look_after_link(self) -> None:
         """

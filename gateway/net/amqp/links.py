@@ -196,9 +196,15 @@ class ReceivingLink(ClientLink):
         session: SessionId | None = None,
         *,
         most_unsettled: int = MOST_UNSETTLED,
+        answers: bool = False,
     ) -> None:
-        """Attach the link; of more than `most_unsettled` deliveries the oldest are released."""
+        """
+        Attach the link; of more than `most_unsettled` deliveries the oldest are released.
+
+        `answers`: the peer answers each outcome that asks for it, whatever the receiver's mode.
+        """
         self._most_unsettled = most_unsettled
+        self._answers = answers
         self.arrived: deque[TransferReceived] = deque()
         # Credit was taken back that the peer may have used before it knew.
         self._reduced = False
@@ -249,7 +255,9 @@ class ReceivingLink(ClientLink):
     def is_confirmed(self) -> bool:
         """True if the peer confirms settlements."""
         answer = self.answer
-        return answer is not None and answer.receiver_settles is not ReceiverSettles.FIRST
+        return answer is not None and (
+            self._answers or answer.receiver_settles is not ReceiverSettles.FIRST
+        )
 
     def wake(self) -> None:
         """Wake the tasks in `wait_news`, as if a message had arrived."""

@@ -51,12 +51,20 @@ class RabbitNode:
     @asynccontextmanager
     async def namespace(self, kind: str = "quorum") -> AsyncIterator["Namespace"]:
         """An empty namespace."""
-        port = self._node.port
-        async with Queues(self._http) as queues, client(port) as broker:
-            yield Namespace(broker, queues, f"test-{next(_numbers)}", kind)
+        async with namespace_on(self._node.port, self._http, kind) as namespace:
+            yield namespace
 
     def end(self) -> None:
         self._node.end()
+
+
+@asynccontextmanager
+async def namespace_on(
+    port: int, management: int, kind: str = "quorum"
+) -> AsyncIterator["Namespace"]:
+    """An empty namespace on a node with those ports."""
+    async with Queues(management) as queues, client(port) as broker:
+        yield Namespace(broker, queues, f"amqp-{next(_numbers)}", kind)
 
 
 @asynccontextmanager

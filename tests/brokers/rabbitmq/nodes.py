@@ -23,32 +23,50 @@ from gateway.domain.identity import Identity
 from gateway.domain.message import Message, ReceiveMode
 from gateway.ports import Receiver
 from gateway.wire.rabbitmq.queues import DeclareQueue
-from tests.harness.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
+from tests.harness.rabbitmq import (
+    INSTALLED,
+    MANAGEMENT,
+    RABBITMQ_4,
+    USER,
+    LastingNode,
+    Release,
+    management_at,
+)
 from tests.harness.servers import ServerProcess
 
+NEWER = "newer"  # a node of RabbitMQ 4
 _numbers = itertools.count(1)
 
 
 @attrs.define(eq=False)
 class Nodes:
-    """Started when first needed, all at once: a test that needs one mostly needs the other too."""
+    """
+    Started when first needed, the first two at once: a test that needs one mostly needs the other.
+    """
 
     folder: Path
     _nodes: dict[str, LastingNode] = attrs.field(factory=dict, init=False)
     _http: dict[str, int] = attrs.field(factory=dict, init=False)
 
     def node(self, name: str) -> LastingNode:
-        if not self._nodes:
-            for each in ("primary", "secondary"):
-                self._http[each] = free_port()
-                self._nodes[each] = LastingNode(
-                    folder=self.folder / each,
-                    name=each,
-                    plugins=(MANAGEMENT,),
-                    settings=management_at(self._http[each]),
-                )
-                self._nodes[each].begin()
+        if name not in self._nodes:
+            if name == NEWER:
+                self._begin(name, RABBITMQ_4)
+            else:
+                for each in ("primary", "secondary"):
+                    self._begin(each, INSTALLED)
         return self._nodes[name]
+
+    def _begin(self, name: str, release: Release) -> None:
+        self._http[name] = free_port()
+        self._nodes[name] = LastingNode(
+            folder=self.folder / name,
+            name=name,
+            release=release,
+            plugins=(MANAGEMENT,),
+            settings=management_at(self._http[name]),
+        )
+        self._nodes[name].begin()
 
     def management(self, name: str) -> str:
         """The URL of the plugin."""
