@@ -9,6 +9,7 @@ from tests.frontends.amqp import fuzz as conversations
 from tests.fuzz.by_input import ByInput
 from tests.fuzz.connections import CONNECTIONS
 from tests.fuzz.documents import DOCUMENTS
+from tests.fuzz.relays import RELAYS
 from tests.security import envelope_fuzz as envelopes
 from tests.security import fuzz as operations
 from tests.wire.amqp import fuzz as engines
@@ -35,7 +36,7 @@ def fuzz_operations(number: int, go_on: Callable[[int], bool]) -> int:
 
 
 TARGETS: Final[Mapping[str, ByInput | Fuzz]] = {
-    **{target.name: target for target in (*CONNECTIONS, *DOCUMENTS)},
+    **{target.name: target for target in (*CONNECTIONS, *RELAYS, *DOCUMENTS)},
     "amqp-engines": engines.fuzz,
     "amqp-conversations": conversations.run,
     "operations": fuzz_operations,

@@ -9,6 +9,7 @@ import pytest
 from tests.fuzz.by_input import CORPUS, LONGEST, ByInput, Lines, as_bytes, as_line, by
 from tests.fuzz.connections import CONNECTIONS
 from tests.fuzz.documents import DOCUMENTS
+from tests.fuzz.relays import RELAYS
 from tests.fuzz.targets import TARGETS
 
 PAGE = Path(__file__).parents[2] / "benchmarks" / "proof.md"
@@ -17,7 +18,7 @@ FRESH = 200  # inputs for each target
 SEED = 27
 
 by_input = pytest.mark.parametrize(
-    "target", [*CONNECTIONS, *DOCUMENTS], ids=lambda target: target.name
+    "target", [*CONNECTIONS, *RELAYS, *DOCUMENTS], ids=lambda target: target.name
 )
 
 
@@ -56,7 +57,9 @@ def test_the_page_has_the_sizes_of_the_corpus() -> None:
     rows = dict(re.findall(r"^\| `([\w-]+)` \| (\d+) \|", text, re.MULTILINE))
     size = sum(file.stat().st_size for file in CORPUS.iterdir())
 
-    assert rows == {target.name: str(len(target.corpus)) for target in (*CONNECTIONS, *DOCUMENTS)}
+    assert rows == {
+        target.name: str(len(target.corpus)) for target in (*CONNECTIONS, *RELAYS, *DOCUMENTS)
+    }
     assert f"{size / 1000:.0f} KB in all" in text
 
 

@@ -20,6 +20,7 @@ from gateway.wire.rabbitmq.frames import (
     content_frames,
     method_frame,
 )
+from gateway.wire.rabbitmq.relayed import FrameReader, RelayedContent
 from tests.wire.amqp.frames import TRANSFER, anonymous_server, frame, sending_to, transfer
 
 PARTS = 5_000
@@ -107,9 +108,34 @@ class FromRabbitmq:
         return self.arrived
 
 
-@pytest.mark.parametrize("way", [OverAmqp, OverHttp, FromHttp, FromRabbitmq])
+class RelayedToRabbitmq:
+    """A publish on its way to the primary."""
+
+    def __init__(self) -> None:
+        self.reader = FrameReader()
+        self.content: RelayedContent | None = None
+
+    def feed(self, data: bytes) -> None:
+        for each in self.reader.feed(data):
+            if self.content is None:
+                self.content = RelayedContent(each)
+            else:
+                self.content.add(each, 2 * len(BODY))
+
+    first = method_frame(1, commands.Basic.Publish(routing_key="a")) + b"".join(
+        content_frames(1, FromRabbitmq.header, PART, 4096)
+    )
+    part = last = FromRabbitmq.part
+
+    def body(self) -> bytes:
+        assert self.content is not None
+        assert self.content.is_whole
+        return self.content.body()
+
+
+@pytest.mark.parametrize("way", [OverAmqp, OverHttp, FromHttp, FromRabbitmq, RelayedToRabbitmq])
 def test_small_parts_take_no_more_memory_than_large_ones(
-    way: type[OverAmqp | OverHttp | FromHttp | FromRabbitmq],
+    way: type[OverAmqp | OverHttp | FromHttp | FromRabbitmq | RelayedToRabbitmq],
 ) -> None:
     reader = way()
     reader.feed(reader.first)

@@ -10,6 +10,7 @@ import attrs
 from pamqp import base, commands, frame
 
 from gateway.domain.values import value
+from gateway.wire.parts import add_part
 from gateway.wire.rabbitmq.frames import (
     BODY,
     BODY_SIZE,
@@ -27,6 +28,7 @@ LARGEST_FRAME: Final = 128 * 1024  # bytes: RabbitMQ's default of `frame_max`
 CONFIRMS: Final = frozenset({commands.Basic.Ack.index, commands.Basic.Nack.index})
 SETTLEMENTS: Final = CONFIRMS | {commands.Basic.Reject.index}
 DELIVERIES: Final = frozenset({commands.Basic.Deliver.index, commands.Basic.Return.index})
+_BEFORE_BODY: Final = 2  # parts of a content: the method, and the header
 _METHOD: Final = struct.Struct(">I")  # class and method
 
 
@@ -102,6 +104,7 @@ class RelayedContent:
 
     method: RelayedFrame
     header: bytes = b""  # the payload of the header frame
+    # The method, the header, and the body's frames, of which small ones are joined.
     frames: list[bytes] = attrs.field(init=False)
     _missing: int | None = None  # bytes of the body; None: the header hasn't arrived
 
@@ -137,10 +140,15 @@ class RelayedContent:
             raise ProtocolError(
                 f"a body with {self._missing} more bytes; 0 to {max_body} are allowed"
             )
-        self.frames.append(arrived.data)
+        if len(self.frames) <= _BEFORE_BODY:
+            self.frames.append(arrived.data)
+        else:
+            add_part(self.frames, arrived.data)
 
     def body(self) -> bytes:
-        return b"".join([each[HEAD.size : -1] for each in self.frames[2:]])
+        reader = FrameReader(max_frame=self.size)
+        frames = reader.feed(b"".join(self.frames[_BEFORE_BODY:]))
+        return b"".join([each.payload for each in frames])
 
 
 def read_publish(frame: RelayedFrame) -> commands.Basic.Publish:
