@@ -124,7 +124,7 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
         open_fleet(folder) as fleet,
     ):
         await quorum_queue.declare(port)
-        gateway = await _start_gateway(fleet, port)
+        gateway = await start_gateway(fleet, port)
         direct = Job(port, {"RabbitMQ": node.pid}, USER, USER, QUEUE, False)
         # By another name the plugin would make a queue, one that isn't replicated.
         plugin = attrs.evolve(direct, address=f"/amq/queue/{QUEUE}")
@@ -138,7 +138,7 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
         }
 
 
-async def _start_gateway(fleet: Fleet, port: int) -> DemoMachine:
+async def start_gateway(fleet: Fleet, port: int, protocol: str = "service-bus") -> DemoMachine:
     """A pair whose secondary is embedded: it costs nothing while the primary is well."""
     password = fleet.folder / "password"
     write_secret(password, USER)
@@ -161,7 +161,7 @@ secondary = "secondary"
 label = "{LABEL}"
 
 [[endpoints]]
-protocol = "service-bus"
+protocol = "{protocol}"
 bind = "127.0.0.1:0"
 """,
     )

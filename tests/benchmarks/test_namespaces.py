@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 
-from benchmarks import namespaces, syphon
+from benchmarks import namespaces, rabbitmq_wire, syphon
 from benchmarks.amqp import Effort
 from benchmarks.amqp_figures import Flight, Pair
 from benchmarks.namespaces import ADAPTER, DIRECT, GATEWAY, PIKA
+from benchmarks.rabbitmq_wire import THROUGH
 from benchmarks.syphon import PRIMARY, SECONDARY, SHOVEL, SYPHON, Turn
 
 
@@ -71,6 +73,34 @@ def test_the_syphons_own_processor_time_is_judged() -> None:
 
     assert found.ways[SYPHON].costs == {SYPHON: 50, PRIMARY: 90}
     assert not found.targets[1].reached
+
+
+def test_the_wire_is_judged_by_rates_and_costs_where_many_are_in_flight() -> None:
+    servers = {"gateway": 7e-5, "RabbitMQ": 1e-4}
+    costly = attrs.evolve(flight(850), servers=servers)
+    through = Pair(send=costly, receive=attrs.evolve(flight(950), servers=servers))
+    rounds = {
+        (way, n): [each] for n in (1, 100) for way, each in ((PIKA, pair(1000)), (THROUGH, through))
+    }
+
+    found = rabbitmq_wire.report({}, rounds)
+
+    assert [(each.found, each.reached) for each in found.targets] == [
+        ("0.85 and 0.95", True),
+        ("70 us", False),
+        ("70 us", False),
+    ]
+    assert [each.window for each in found.ratios] == [1, 100]
+
+
+@pytest.mark.live
+@pytest.mark.slow
+async def test_a_client_sends_and_receives_through_the_wire(tmp_path: Path) -> None:
+    effort = Effort(rounds=1, seconds=0.05, idle=0, warm_up=0)
+
+    found = await rabbitmq_wire.measure(tmp_path, [2], effort)
+
+    assert {cell.way for cell in found.cells} == {PIKA, THROUGH}
 
 
 @pytest.mark.live
