@@ -181,6 +181,7 @@ def test_examples_are_there() -> None:
         "nginx-balancer.conf",
         "rabbitmq-pair.toml",
         "rabbitmq-primary-embedded-secondary.toml",
+        "rabbitmq-sidecar.toml",
         "servicebus-pair.toml",
         "servicebus-primary-rabbitmq-secondary.toml",
         "storage-queue-pair.toml",
