@@ -13,6 +13,7 @@ from gateway.capabilities import (
     Clears,
     DeletesByVersion,
     DeletesMessages,
+    DeletesSent,
     Describes,
     Diverts,
     Enlists,
@@ -74,7 +75,7 @@ EVERYWHERE = {
     Updates,
     Verifies,
 }  # passed on by all brokers
-NOWHERE = {ReplacesKey}  # passed on by none: who opens a namespace asks it alone
+NOWHERE = {DeletesSent, ReplacesKey}  # passed on by none: who opens a namespace asks it alone
 OF_SHARDS: set[type] = {
     Clears,
     DeletesByVersion,

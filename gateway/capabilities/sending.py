@@ -228,3 +228,27 @@ class Schedules(Protocol):
             EntityNotFound: there is no such entity.
         """
         ...
+
+
+@capability(Broker, "this namespace deletes a message for its receiver alone")
+class DeletesSent(Protocol):
+    """A namespace that lets a sender delete its message, as long as nobody has received it."""
+
+    async def send_deletable(self, entity: EntityPath, message: Message) -> object:
+        """
+        As `Broker.send`, of one message; return the receipt for `delete_sent`.
+
+        Raises:
+            BrokerError: as `Broker.send`.
+        """
+        ...
+
+    async def delete_sent(self, entity: EntityPath, receipt: object) -> None:
+        """
+        Return when the message is deleted. The outcome of a cancelled call is unknown.
+
+        Raises:
+            MessageNotFound: it has been received, has expired or was deleted.
+            NotAuthorized: the right to receive is missing.
+        """
+        ...

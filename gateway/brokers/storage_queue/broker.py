@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import attrs
 import trio
@@ -106,7 +106,7 @@ def open_namespace(
 
 @attrs.define(eq=False, kw_only=True)
 class StorageQueueBroker:
-    """`ports.Broker`, with `Clears`, `Peeks` and `Updates`. Connects on first use."""
+    """`ports.Broker`, with `Clears`, `DeletesSent`, `Peeks` and `Updates`. Connects on first use."""
 
     _client: HttpClient | None
     _account: StorageAccountPeer
@@ -173,6 +173,25 @@ class StorageQueueBroker:
             if accepted:
                 self._busy.accepted(queue.name)
                 self._arrivals.notify(entity.key, accepted)
+
+    async def send_deletable(self, entity: EntityPath, message: Message) -> object:
+        """As `DeletesSent.send_deletable`: the service's answer has a pop receipt."""
+        await trio.lowlevel.checkpoint()
+        queue = self._queue_of(entity)
+        put = build_put(queue.name, message, self._clock(), keep_ids=self._options.keep_ids)
+        answer = await queue.peer.run(put)
+        self._arrivals.notify(entity.key, 1)
+        items = answer.items if isinstance(answer, storage.Messages) else ()
+        return next(((each.message_id, each.pop_receipt or "") for each in items), ("", ""))
+
+    async def delete_sent(self, entity: EntityPath, receipt: object) -> None:
+        """As `DeletesSent.delete_sent`."""
+        await trio.lowlevel.checkpoint()
+        queue = self._queue_of(entity)
+        message_id, pop_receipt = cast(tuple[str, str], receipt)
+        await queue.peer.run(
+            storage.DeleteMessage(queue=queue.name, message_id=message_id, pop_receipt=pop_receipt)
+        )
 
     @asynccontextmanager
     async def open_receiver(

@@ -6,6 +6,7 @@ that their queue stays small and nobody has to receive from it.
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Final
 
 import attrs
@@ -73,31 +74,32 @@ class RecordWriter:
             return
         UPKEEP.set(True)  # of this task
         try:
-            await self._leave_until_cancelled(seen)
+            await self._leave_until_cancelled(place, seen)
         finally:
             if self._left is not None and not self._failed:
                 with trio.move_on_after(LAST_WORD, shield=True):
-                    await self._leave(attrs.evolve(self._left, ended=True))
+                    await self._leave(place, attrs.evolve(self._left, ended=True))
 
-    async def _leave_until_cancelled(self, seen: int) -> None:
+    async def _leave_until_cancelled(self, place: RecordPlace, seen: int) -> None:
         while True:
-            await self._leave(await self.describe())
-            seen = await self._wait(seen)
+            await self._leave(place, await self.describe())
+            seen = await self._wait(place, seen)
 
-    async def _wait(self, seen: int) -> int:
+    async def _wait(self, place: RecordPlace, seen: int) -> int:
         """Return the version of `urgent` when the next record is due."""
         while True:
-            with trio.move_on_after(self._pause()) as pause:
+            with trio.move_on_after(self._pause(place)) as pause:
                 return await self.urgent.wait(seen)
             if pause.cancelled_caught and (self._failed or await self._is_due()):
                 return seen
 
-    def _pause(self) -> float:
+    def _pause(self, place: RecordPlace) -> float:
         if self._refused:
             return max(self.interval, SELDOM)
         if self._failed and self.urgent.version:
             return SOON
-        return jittered(min(self.interval, FIGURES), JITTER, self.rng)
+        pause = self.interval if place.piles_up else min(self.interval, FIGURES)
+        return jittered(pause, JITTER, self.rng)
 
     async def _is_due(self) -> bool:
         await trio.lowlevel.checkpoint()
@@ -124,37 +126,35 @@ class RecordWriter:
                 return True
         return True
 
-    async def _leave(self, record: ProcessRecord) -> None:
+    async def _leave(self, place: RecordPlace, record: ProcessRecord) -> None:
         self._revision += 1
         record = attrs.evolve(record, revision=self._revision, interval=self.interval)
+        until_next = timedelta(seconds=self.interval * (1 + 2 * JITTER))
         message = Message(
             message_id=self.new_id(),
             body=body_of(record, self.label, self.keys()),
             content_type="application/json",
-            time_to_live=record.kept_for,
+            time_to_live=until_next if place.piles_up and not record.orders else record.kept_for,
         )
         self._failed = True
         with trio.move_on_after(ANSWER_LIMIT):
-            self._failed = not await self._is_sent(message)
+            self._failed = not await self._is_left(place, message)
         if not self._failed:
             self._left, self._left_at = record, trio.current_time()
 
-    async def _is_sent(self, message: Message) -> bool:
-        place = place_of(self.secondary, self.label)
-        assert place is not None, "`run` has looked"
-        queue = place.queue
+    async def _is_left(self, place: RecordPlace, record: Message) -> bool:
         try:
             try:
-                await self.secondary.send(queue, [message])
+                await place.leave(record)
             except EntityNotFound:
                 with suppress(EntityExists):
                     await place.create()
-                await self.secondary.send(queue, [message])
+                await place.leave(record)
         except BrokerError as error:
             if error.counts_as_outage:
                 return False  # of which everybody knows by other signs
             if not self._refused:
-                self.observer.report(HeartbeatsNotLeft(queue=queue, reason=str(error)))
+                self.observer.report(HeartbeatsNotLeft(queue=place.queue, reason=str(error)))
             self._refused = True
             return False
         self._refused = False
