@@ -1,5 +1,6 @@
 """Commands need no secret that they don't use."""
 
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +63,48 @@ def test_a_command_that_asks_the_gateway_needs_no_secret_of_a_namespace(
 
     assert ("Connection refused" in asked.stderr) == url
     assert asked.exit_code == 75, asked.stderr
+
+
+MESSAGES: Final = [
+    ("send", "orders", "x"),
+    ("receive", "orders"),
+    ("peek", "orders"),
+    ("list",),
+    ("create", "queue", "orders"),
+]
+
+
+@pytest.mark.parametrize("arguments", MESSAGES, ids=lambda each: each[0])
+@pytest.mark.parametrize("named", [True, False], ids=["by name", "as no gateway runs"])
+def test_a_command_at_a_namespace_needs_the_secret_of_that_one_alone(
+    arguments: tuple[str, ...], named: bool, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ["--namespace", "east"] if named else []
+    text = file.read_text().replace("127.0.0.1:5672", f"127.0.0.1:{free_port()}")
+    file.write_text(text)
+    without = pairgate(*arguments, *place, "--config", file)
+    monkeypatch.setenv("EAST", "k")
+    asked = pairgate(*arguments, *place, "--config", file)
+
+    assert "namespaces.east.password: set the environment variable EAST" in without.stderr
+    reason = "can't peek messages" if "peek" in arguments else "Connection refused"
+    assert reason in asked.stderr, asked.stderr
+
+
+@pytest.mark.parametrize("arguments", MESSAGES, ids=lambda each: each[0])
+def test_a_command_at_a_gateway_needs_the_keys_of_clients_alone(
+    arguments: tuple[str, ...], file: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        file.write_text(
+            f'{file.read_text()}\n[[endpoints]]\nprotocol = "service-bus-http"\n'
+            f'bind = "127.0.0.1:{port}"\n'
+        )
+        asked = pairgate(*arguments, "--config", file)
+
+    assert "access[0].key: set the environment variable OPERATORS" in asked.stderr
+    assert "namespaces" not in asked.stderr
 
 
 @pytest.mark.parametrize("command", ["status", "events"])

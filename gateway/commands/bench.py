@@ -75,7 +75,7 @@ def bench(invocation: Invocation, place: NamespaceChoice, entity: str, **given: 
     live = Live(console=console, auto_refresh=False, transient=True)
     with live if on_screen else nullcontext():
         beside = partial(keep_shown, live, lambda: _counters(figures)) if on_screen else None
-        config = invocation.read().config
+        config = invocation.read_with()
         run(run_bench, config, Runtime(), place, plan, figures, beside=beside)
     invocation.print(value_of(plan, figures), *_lines(plan, figures))
     sys.exit(code_of(figures))

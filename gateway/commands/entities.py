@@ -73,7 +73,7 @@ def list_(invocation: Invocation, place: NamespaceChoice, prefix: str) -> None:
 
     A count is `unknown` (null in JSON) where the namespace can't tell it.
     """
-    config = invocation.read().config
+    config = invocation.read_with()
     found = run(entities.list_entities, config, Runtime(), place, prefix)
     value = attrs.asdict(found, value_serializer=_plain)
     if found.doubt is not None:
@@ -193,7 +193,7 @@ def _create(
     *,
     if_missing: bool,
 ) -> None:
-    made: Changed = run(make, invocation.read().config, Runtime(), place, entity, properties)
+    made: Changed = run(make, invocation.read_with(), Runtime(), place, entity, properties)
     there = f"{made.kind.value} {made.name}"
     if not (made.done or if_missing):
         raise Failure(f"{there} exists already at {made.target}, and stays as it is")
@@ -204,7 +204,7 @@ def _create(
 def _delete(
     invocation: Invocation, place: NamespaceChoice, entity: NamedEntity, *, yes: bool
 ) -> None:
-    config = invocation.read().config
+    config = invocation.read_with()
     if not yes:
         found = run(entities.look_up, config, Runtime(), place, entity)
         ask_consent(loss_of(found), found.name)

@@ -1,7 +1,7 @@
 """`pairgate keys`: changes keys while clients, gateways and syphons go on."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,7 @@ from gateway.config.endpoints import ADMIN, PROCESSES, SERVE
 from gateway.config.file import Loaded
 from gateway.config.options import Config
 from gateway.config.source import FILE_NAME
+from gateway.domain.health.process_records import PairProcess
 from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
 from gateway.wire.pairgate.control_calls import RELOAD
 
@@ -59,7 +60,7 @@ def keys() -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="With --finish, of the envelope: even if messages may wait under the old key.",
+    help="Of the envelope: though messages may wait under the old key, or a process lacks the new.",
 )
 def rotate(invocation: Invocation, admin: AdminChoice, name: str, **given: Any) -> None:
     """
@@ -70,20 +71,19 @@ def rotate(invocation: Invocation, admin: AdminChoice, name: str, **given: Any) 
     Each step can be repeated. The pair's other processes read their own files again, too, by the
     records on the secondary, and tell there which keys they have.
 
-    Exit code 3: the key is written, and not every process has told that it has the keys.
+    Exit code 3: the key is written, and not every process has told that it has the keys. 75:
+    nothing is changed, as a process of the pair lacks the new key, or messages may wait under the
+    old one.
     """
-    use, finish, force = given["use"], given["finish"], given["force"]
-    if use and (finish or name != ENVELOPE):
-        raise Failure(f"--use: is for {ENVELOPE}, and without --finish", ExitCode.WRONG)
-    if force and not (finish and name == ENVELOPE):
-        raise Failure(f"--force: is for {ENVELOPE} with --finish", ExitCode.WRONG)
+    use, finish = given["use"], given["finish"]
+    _check_options(name, use=use, finish=finish, force=given["force"])
     loaded = invocation.read()
     file = invocation.config or Path.cwd() / FILE_NAME
     if not file.exists():
         raise Failure(f"{loaded.source} has no keys: name a file with --config", ExitCode.WRONG)
-    if name == ENVELOPE and finish and not force:
-        _refuse_with_a_backlog(loaded, admin)
     if name == ENVELOPE:
+        if not given["force"]:
+            _refuse_too_early(loaded, admin, given["wait"], use=use, finish=finish)
         made = key_rotation.rotate_envelope(loaded, file, os.environ, use=use, finish=finish)
     else:
         made = key_rotation.rotate(loaded, file, name, os.environ, finish=finish)
@@ -93,7 +93,8 @@ def rotate(invocation: Invocation, admin: AdminChoice, name: str, **given: Any) 
     read: tuple[KeysRead, ...] = ()
     if name == ENVELOPE:
         reloads = [gateway, *reached.values()]
-        read = run(_confirmed, invocation.read(), admin, reloads, given["wait"])
+        fresh = invocation.read()
+        read = run(_ask_until, fresh, admin, _has_read(fresh, reloads), given["wait"])
     left = [each for each in read if not each.confirmed]
     _print(invocation, made, gateway, reached, read)
     refused = [f"{kind}: {one.problem}" for kind, one in others.items() if one and one.refused]
@@ -101,6 +102,13 @@ def rotate(invocation: Invocation, admin: AdminChoice, name: str, **given: Any) 
     if missing:
         text = f"the key is written, and not every process has it: {'; '.join(missing)}"
         raise Failure(text, ExitCode.PARTLY)
+
+
+def _check_options(name: str, *, use: bool, finish: bool, force: bool) -> None:
+    if use and (finish or name != ENVELOPE):
+        raise Failure(f"--use: is for {ENVELOPE}, and without --finish", ExitCode.WRONG)
+    if force and not ((use or finish) and name == ENVELOPE):
+        raise Failure(f"--force: is for {ENVELOPE} with --use or --finish", ExitCode.WRONG)
 
 
 def _refuse_with_a_backlog(loaded: Loaded, admin: AdminChoice) -> None:
@@ -117,6 +125,34 @@ def _refuse_with_a_backlog(loaded: Loaded, admin: AdminChoice) -> None:
     if doubt := key_rotation.backlog_doubt(status):
         text = f"pairing.envelope_keys: {doubt}, which may be under the old key"
         raise Failure(f"{text}; --force removes it all the same", ExitCode.TEMPORARY)
+
+
+def _refuse_too_early(
+    loaded: Loaded, admin: AdminChoice, seconds: float, *, use: bool, finish: bool
+) -> None:
+    """
+    Raises:
+        Failure: a process of the pair that runs tells for `seconds` that it isn't ready for the
+            step, or messages may wait on the backlog that only the old key opens.
+    """
+    if finish:
+        _refuse_with_a_backlog(loaded, admin)
+    confirms = key_rotation.lets_go_on(_key_ids(loaded), use=use, finish=finish)
+    if confirms is None:
+        return
+    read = run(_ask_until, loaded, admin, confirms, seconds)
+    if lacking := [f"{each.process}: {each.text}" for each in read if not each.confirmed]:
+        verb = "signs with" if finish else "has"
+        text = f"not each process of the pair {verb} the new key: {'; '.join(lacking)}"
+        raise Failure(
+            f"pairing.envelope_keys: {text}; reload it there. --force goes on all the same",
+            ExitCode.TEMPORARY,
+        )
+
+
+def _key_ids(loaded: Loaded) -> list[str]:
+    pairing = loaded.config.pairing
+    return [] if pairing is None else [each.id for each in pairing.envelope_keys]
 
 
 @attrs.frozen(kw_only=True)
@@ -164,22 +200,26 @@ def _reload_other(loaded: Loaded, admin: AdminChoice, kind: str) -> _Reload | No
         return _Reload(problem=str(failure), refused=True)
 
 
-async def _confirmed(
-    loaded: Loaded, admin: AdminChoice, reloads: Sequence[_Reload], seconds: float
+def _has_read(loaded: Loaded, reloads: Sequence[_Reload]) -> Callable[[PairProcess], bool]:
+    """True of a process with the keys of the file, and of one that has answered it reloaded."""
+    expected = tuple(_key_ids(loaded))
+    places = {each.answer.after.place for each in reloads if each.answer is not None}
+    return lambda each: each.name in places or each.keys == expected
+
+
+async def _ask_until(
+    loaded: Loaded, admin: AdminChoice, confirms: Callable[[PairProcess], bool], seconds: float
 ) -> tuple[KeysRead, ...]:
     """
-    The keys that the pair's processes have by their records, as soon as all have these, or after
+    The keys that the pair's processes have by their records, as soon as all are confirmed, or after
     `seconds`.
     """
-    pairing = loaded.config.pairing
-    expected = [] if pairing is None else [each.id for each in pairing.envelope_keys]
-    places = {each.answer.after.place for each in reloads if each.answer is not None}
     until = trio.current_time() + seconds
     while True:
         status = None
         with suppress(Failure):
             _, status = await ask_status(loaded.config, admin)
-        read = key_rotation.keys_read(status, expected, places)
+        read = key_rotation.keys_read(status, confirms)
         if all(each.confirmed for each in read) or trio.current_time() >= until:
             return read
         await trio.sleep(ASKED_EVERY)

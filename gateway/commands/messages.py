@@ -78,7 +78,7 @@ def send(invocation: Invocation, where: Where, body: str, **given: Any) -> None:
     content = sys.stdin.buffer.read() if body == STANDARD_INPUT else body.encode()
     runtime = Runtime()
     message = _message(content, runtime, **given)
-    sent = run(messages.send, invocation.read().config, runtime, where, message)
+    sent = run(messages.send, invocation.read_with(), runtime, where, message)
     if not (sent.through_gateway or where.namespace or invocation.as_json):
         text = (
             "no gateway answers at an endpoint of this configuration: the message went directly"
@@ -123,7 +123,7 @@ def receive(
     wish = messages.ReceiveOptions(count=count, wait=wait, settlement=_settlement(**given))
     if output is not None and count > 1 and not output.is_dir():
         raise click.BadParameter("an existing folder expected with --count", param_hint="--output")
-    config = invocation.read().config
+    config = invocation.read_with()
     show = partial(_show, invocation, output)
     taken = run(messages.receive, config, Runtime(), place, show, wish)
     if not taken:
@@ -143,7 +143,7 @@ def receive(
 def peek(invocation: Invocation, where: Where, count: int, start: int, dead_letters: bool) -> None:
     """Print messages of ENTITY without locking them."""
     place = _sub_queue(where, dead_letters)
-    found = run(messages.peek, invocation.read().config, Runtime(), place, count=count, start=start)
+    found = run(messages.peek, invocation.read_with(), Runtime(), place, count=count, start=start)
     for delivery in found:
         _print_delivery(invocation, delivery)
 

@@ -104,6 +104,7 @@ def add_place(function: Callable[..., None]) -> Callable[..., None]:
             namespace=rest.pop("namespace"),
             port_offset=rest.pop("port_offset"),
             tls=tls_files(ca=rest.pop("ca"), certificate=rest.pop("cert"), key=rest.pop("key")),
+            read_with=invocation.read_with,
         )
         function(invocation, place=place, **rest)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
 import attrs
-from cattrs import ClassValidationError, Converter
+from cattrs import ClassValidationError, Converter, IterableValidationError
 from cattrs.gen import make_dict_structure_fn, override
 
 from gateway.config.errors import ConfigError
@@ -135,6 +135,20 @@ class _TableReader:
 
         return read
 
+    def _read_namespaces(self, tables: Any) -> Any:
+        """Read each with its own secrets alone."""
+        found: dict[str, Any] = {}
+        problems: list[Exception] = []
+        for name, table in tables.items() if isinstance(tables, dict) else ():
+            with self._secrets.within(f"namespaces.{name}"):
+                try:
+                    found |= self.read({name: table}, Mapping[str, Namespace])
+                except IterableValidationError as error:
+                    problems.extend(error.exceptions)
+        if problems:
+            raise IterableValidationError("", problems, Mapping[str, Namespace])
+        return found or self.read(tables, Mapping[str, Namespace])
+
     def _read_token_rule(self, table: Any) -> Any:
         """Read a token rule; cattrs would take a text for a list of its letters."""
         claims = table.get("claims") if isinstance(table, dict) else None
@@ -191,6 +205,8 @@ class _TableReader:
         kind = without_none(full_kind)
         may_be_off = kind is not full_kind and kind not in {str, Path}
         read = self._unit_reader(field, kind) or (lambda value: self.read(value, kind))
+        if kind == Mapping[str, Namespace]:
+            read = self._read_namespaces
 
         def hook(value: Any, _: Any) -> Any:
             if may_be_off and value == OFF:

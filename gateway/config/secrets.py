@@ -56,7 +56,8 @@ def _doubts(path: Path, found: os.stat_result) -> Iterator[str]:
 class SecretSource:
     """
     Reads the secrets of one configuration; paths are relative to its folder. A command that uses
-    those of some tables alone needs no others: `used` are the names of these tables; None: all.
+    those of some tables alone needs no others: `used` are their names, such as `access`, or
+    `namespaces.east` of a single namespace; None: all.
     """
 
     environ: Mapping[str, str] = attrs.field(repr=False)
@@ -68,11 +69,12 @@ class SecretSource:
     @contextmanager
     def within(self, table: str) -> Iterator[None]:
         """Secrets that are read in the context are of that table of the file."""
-        self._reads = self.used is None or table in self.used
+        before, names = self._reads, {table, table.partition(".")[0]}
+        self._reads = self.used is None or not names.isdisjoint(self.used)
         try:
             yield
         finally:
-            self._reads = True
+            self._reads = before
 
     def read(self, value: object) -> Secret:
         """

@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 import pytest
 import trio
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from tests.e2e.processes import (
@@ -39,10 +39,14 @@ rights = ["Manage"]
 """
 
 
-async def keys(process: GatewayProcess, *words: str, code: int = 0) -> dict[str, Any]:
+async def rotate(process: GatewayProcess, *words: str) -> Result:
     arguments = ["keys", "rotate", *words, "--json", "--config", str(process.config_file)]
     runner = CliRunner(env=environment())
-    done = await trio.to_thread.run_sync(runner.invoke, main, arguments)
+    return await trio.to_thread.run_sync(runner.invoke, main, arguments)
+
+
+async def keys(process: GatewayProcess, *words: str, code: int = 0) -> dict[str, Any]:
+    done = await rotate(process, *words)
     assert done.exit_code == code, done.output
     value: dict[str, Any] = json.loads(done.stdout)
     return value
@@ -150,12 +154,17 @@ async def test_a_syphon_elsewhere_reads_its_keys_again_and_tells_which_it_has(
     alone = await keys(gateway, "envelope", "--wait", "10", code=3)
     fresh = KEYS.search(gateway.config_file.read_text())
     assert fresh is not None
+    before = gateway.config_file.read_text()
+    refused = await rotate(gateway, "envelope", "--use", "--wait", "0")
+    after = gateway.config_file.read_text()
     syphon.config_file.write_text(KEYS.sub(fresh[0], syphon.config_file.read_text()))
     both = await keys(gateway, "envelope", "--wait", "60")
 
     told = {each["process"].split()[0]: each["keys"] for each in alone["processes"]}
     assert told["syphon"] == ["1"]
     assert [each.split()[0] for each in alone["not_reloaded"]] == ["syphon"]
+    assert (refused.exit_code, after) == (75, before)
+    assert "not each process of the pair has the new key: syphon on" in refused.stderr
     assert (both["changed"], both["not_reloaded"]) == (False, [])
     assert {each["process"].split()[0]: each["keys"] for each in both["processes"]}["syphon"] == [
         "1",

@@ -9,7 +9,7 @@
 import enum
 import os
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from gateway.config.editing import CannotEdit, with_value
 from gateway.config.errors import ConfigError
 from gateway.config.file import Loaded, parse
 from gateway.config.showing import toml_value
+from gateway.domain.health.process_records import PairProcess
 from gateway.domain.status.process import Status
 from gateway.durable import sync_folder
 
@@ -131,7 +132,7 @@ class KeysRead:
 
     process: str
     keys: tuple[str, ...] | None  # their ids, the one that signs first; None: not told
-    confirmed: bool  # these are the file's, or the process has answered that it reloaded
+    confirmed: bool  # it has those that it needs
 
     @property
     def text(self) -> str:
@@ -140,11 +141,11 @@ class KeysRead:
 
 
 def keys_read(
-    status: Status | None, expected: Sequence[str], reloaded: Collection[str]
+    status: Status | None, confirms: Callable[[PairProcess], bool]
 ) -> tuple[KeysRead, ...]:
     """
-    The processes of the pair that are alive by their records. Those in the places `reloaded` have
-    answered so. Empty also if no gateway here tells them.
+    The processes of the pair that are alive by their records. Empty also if no gateway here tells
+    them.
     """
     if status is None or status.pair is None:
         return ()
@@ -152,11 +153,26 @@ def keys_read(
         KeysRead(
             process=each.name,
             keys=each.keys,
-            confirmed=each.name in reloaded or each.keys == tuple(expected),
+            confirmed=confirms(each),
         )
         for each in status.pair.processes
         if each.state == "alive"
     )
+
+
+def lets_go_on(
+    keys: Sequence[str], *, use: bool, finish: bool
+) -> Callable[[PairProcess], bool] | None:
+    """
+    The condition on each process of the pair for that step: it has the newest of these keys, before
+    it signs; it signs with it, before the others end. None: the step changes nothing.
+    """
+    newest = max(keys, key=_number, default="")
+    if finish and len(keys) > 1:
+        return lambda each: (each.keys or ())[:1] == (newest,)
+    if use and keys[:1] != [newest]:
+        return lambda each: newest in (each.keys or ())
+    return None
 
 
 def rotate_envelope(

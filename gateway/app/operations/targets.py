@@ -81,21 +81,24 @@ async def open_target(
     *,
     way: Way,
     namespace: str | None = None,
+    read_with: Callable[..., Config] | None = None,
 ) -> OpenNamespace:
     """
     Open the namespace with that name; without a name the running gateway that `way` finds, else the
-    primary.
+    primary. `read_with` reads the secrets that it needs; None: `config` has them.
 
     Raises:
         Failure: there is no such namespace, or its store is in use.
     """
     if namespace is not None and namespace not in config.namespaces:
         raise Failure(no_namespace(namespace, config.namespaces), ExitCode.WRONG)
-    chosen = _chosen(config, namespace)
     if namespace is None:
         gateway = await open_gateway(stack, config, runtime, way)
         if gateway is not None:
             return gateway
+    if read_with is not None:
+        config = read_with(f"namespaces.{namespace or config.home_name}", "extensions")
+    chosen = _chosen(config, namespace)
     broker = await enter(stack, chosen, runtime)
     if is_own(chosen):
         await make_entities(broker, chosen.plan)

@@ -44,14 +44,26 @@ class NamespaceChoice:
     # For the gateway's endpoint. Without `ca`, the endpoint's own certificate in the configuration
     # is trusted.
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
+    # Reads the configuration again with the secrets of these tables alone, as soon as they are
+    # used; None: all secrets are read.
+    read_with: Callable[..., Config] | None = None
 
 
 async def open_place(
     stack: AsyncExitStack, config: Config, runtime: Runtime, place: NamespaceChoice, right: Right
 ) -> OpenNamespace:
     """Open the namespace at that place with a key that has the right. Raises as `open_target`."""
-    way = partial(find_way_in, config, right, port_offset=place.port_offset, tls=place.tls)
-    return await open_target(stack, config, runtime, namespace=place.namespace, way=way)
+    way = partial(
+        find_way_in,
+        config,
+        right,
+        port_offset=place.port_offset,
+        tls=place.tls,
+        read_with=place.read_with,
+    )
+    return await open_target(
+        stack, config, runtime, namespace=place.namespace, way=way, read_with=place.read_with
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -115,11 +127,13 @@ async def find_way_in(
     port_offset: int = 0,
     tls: ClientTlsOptions,
     prefers: str | None = None,
+    read_with: Callable[..., Config] | None = None,
 ) -> Namespace | None:
     """
     The first listening endpoint, those of the protocol `prefers` before all others, Service Bus
     before Storage, plain text before TLS; None if none listens. An endpoint that can't be received
-    from isn't used to receive, and topics are created through REST only.
+    from isn't used to receive, and topics are created through REST only. `read_with`: as of
+    `NamespaceChoice`.
 
     Raises:
         Failure: no configured policy has the right, or each listening endpoint demands a client
@@ -141,6 +155,8 @@ async def find_way_in(
         if trust is not None and trust.certificate is None and _demands_certificate(endpoint):
             demanding = address
             continue
+        if read_with is not None:
+            config = read_with("access", "accounts")
         found = _ListeningEndpoint(config=config, right=right, address=address, trust=trust)
         return _KINDS[endpoint.protocol](found)
     if demanding is not None:

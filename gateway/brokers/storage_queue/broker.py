@@ -106,7 +106,7 @@ def open_namespace(
 
 @attrs.define(eq=False, kw_only=True)
 class StorageQueueBroker:
-    """`ports.Broker`, with `Clears`, `DeletesSent`, `Peeks` and `Updates`. Connects on first use."""
+    """`ports.Broker`, with `Clears`, `DeletesSent`, `Peeks`, `Updates`. Connects on first use."""
 
     _client: HttpClient | None
     _account: StorageAccountPeer

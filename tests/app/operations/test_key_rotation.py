@@ -14,6 +14,7 @@ from gateway.app.operations.key_rotation import (
     Stage,
     backlog_doubt,
     keys_read,
+    lets_go_on,
     rotate,
     rotate_envelope,
 )
@@ -363,6 +364,18 @@ def test_without_a_key_of_the_envelope_the_failure_says_where_it_belongs(here: H
         here.envelope()
 
 
+def process(keys: tuple[str, ...] | None) -> PairProcess:
+    return PairProcess(
+        name="serve on a (process 1)",
+        version="1",
+        started=OUTAGE.at,
+        seen=OUTAGE.at,
+        state="alive",
+        reads=True,
+        keys=keys,
+    )
+
+
 def test_each_process_of_the_pair_tells_which_keys_it_has_read() -> None:
     assert OUTAGE.pair is not None
     pair = attrs.evolve(
@@ -388,8 +401,34 @@ def test_each_process_of_the_pair_tells_which_keys_it_has_read() -> None:
     )
     status = attrs.evolve(OUTAGE, pair=pair)
 
-    read = keys_read(status, ["1", "2"], {"serve on a (process 1)"})
+    has_new = lets_go_on(["1", "2"], use=True, finish=False)
+    assert has_new is not None
+    read = keys_read(status, lambda each: each.name.startswith("serve on a") or has_new(each))
 
     assert [each.confirmed for each in read] == [True, False, True, False]
     assert [each.text for each in read[1::2]] == ["it has 1", "its keys aren't known"]
-    assert keys_read(None, ["1"], set()) == ()
+    assert keys_read(None, has_new) == ()
+
+
+@pytest.mark.parametrize(
+    ("keys", "step", "ready"),
+    [
+        (["1", "2"], "use", {("1", "2"), ("2", "1"), ("2",)}),
+        (["2", "1"], "finish", {("2", "1"), ("2",)}),
+        (["2", "1"], "use", None),  # it is done
+        (["2"], "finish", None),
+        (["1"], "use", None),  # nothing is under way
+        (["1"], "begin", None),
+    ],
+)
+def test_a_step_waits_for_the_processes_that_lack_the_new_key(
+    keys: list[str], step: str, ready: set[tuple[str, ...]] | None
+) -> None:
+    confirms = lets_go_on(keys, use=step == "use", finish=step == "finish")
+
+    if ready is None:
+        assert confirms is None
+        return
+    assert confirms is not None
+    all_keys = [("1",), ("1", "2"), ("2", "1"), ("2",), None]
+    assert {each for each in all_keys if confirms(process(each))} == ready
