@@ -1,6 +1,7 @@
 """A process tells its problems to the pair's others as soon as they change."""
 
 import random
+from collections.abc import Callable
 
 import attrs
 import trio
@@ -40,7 +41,9 @@ async def test_the_problems_of_a_process_are_its_namespaces_and_alarms(
     assert texts == ["namespace east hasn't been reached", "syphon_stalled"]
 
 
-def watch_of(problems: list[Problem], processes: int) -> ProblemWatch:
+def watch_of(
+    problems: list[Problem], processes: int, diverted: Callable[[], int] = lambda: 0
+) -> ProblemWatch:
     clock = VirtualClock()
     broker = MemoryBroker(clock, random.Random(1))
     reader = RecordReader(secondary=broker, label="east", clock=clock)
@@ -49,7 +52,12 @@ def watch_of(problems: list[Problem], processes: int) -> ProblemWatch:
     )
     reader.known = PairRecords(at=clock(), alive=(record,) * processes, unknown="")
     return ProblemWatch(
-        problems=lambda: problems, reader=reader, urgent=Changes(), rng=random.Random(2)
+        problems=lambda: problems,
+        diverted=diverted,
+        states=None,
+        reader=reader,
+        urgent=Changes(),
+        rng=random.Random(2),
     )
 
 
@@ -66,6 +74,18 @@ async def test_a_change_of_the_problems_is_urgent_and_one_of_their_figures_is_no
     await trio.sleep(2 * EVERY)
 
     assert (same, watch.urgent.version) == (0, 1)
+
+
+async def test_messages_that_were_diverted_in_no_trouble_are_told_at_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    diverted = 0
+    watch = watch_of([], 2, lambda: diverted)
+    await nursery.start(watch.run)
+    diverted = 3
+    await trio.sleep(2 * EVERY)
+
+    assert watch.urgent.version == 1
 
 
 async def test_a_fleet_that_loses_its_primary_does_not_tell_it_at_once(

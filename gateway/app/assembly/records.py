@@ -3,7 +3,7 @@
 import os
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -28,6 +28,7 @@ from gateway.domain.health.process_records import (
 )
 from gateway.domain.message import AcceptedBy
 from gateway.domain.operators.control import EVERYTHING
+from gateway.domain.status.pair import MOST_ENTITIES
 from gateway.domain.status.process import Status, Workers
 from gateway.pairing.control import Control
 from gateway.pairing.records.following import OrderFollower
@@ -108,6 +109,7 @@ class OwnFigures:
     workers: ReadWorkers = no_workers
     spool: SpoolGauge | None = None
     drills: Callable[[], Sequence[str]] = list
+    troubled: Callable[[], int | None] = lambda: None  # entities, but for pinned ones
 
 
 def services_of_records(
@@ -142,6 +144,8 @@ def services_of_records(
     )
     yield ProblemWatch(
         problems=partial(problems_here, runtime, syphon, control.states),
+        diverted=lambda: runtime.observer.diverted_messages.total,
+        states=control.states,
         reader=records.reader,
         urgent=control.told,
         rng=rng,
@@ -191,6 +195,7 @@ class WorkerCounts:
     backlog: int  # that were left there
     spooled: int
     possibly_twice: int
+    by_entity: Mapping[str, int]  # of the diverted ones; each worker tells those with the most
 
     @property
     def diverted(self) -> int:
@@ -207,26 +212,25 @@ def counted_by(workers: Iterable[Status]) -> WorkerCounts:
         backlog=sent[AcceptedBy.BACKLOG.value],
         spooled=sent[AcceptedBy.SPOOL.value],
         possibly_twice=sum(pair.possibly_twice.get(PRODUCERS, 0) for pair in pairs),
+        by_entity=sum((Counter(pair.diverted) for pair in pairs), Counter[str]()),
     )
 
 
 async def gateway_record(runtime: Runtime, figures: OwnFigures) -> GatewayRecord:
-    """The record of a gateway, which knows the messages of its workers by their number alone."""
+    """The record of a gateway and its workers."""
     of_workers = await figures.workers()
     workers: Iterable[Status] = (*of_workers.running, *of_workers.ended)
     spool = None if figures.spool is None else await figures.spool.read(SPOOL_SECONDS)
     diverted = runtime.observer.diverted_messages
     counted = counted_by(workers)
-    own = diverted.read(MOST_NAMES)
+    named = Counter(diverted.read(MOST_ENTITIES).most) + Counter(counted.by_entity)
+    total, most = diverted.total + counted.diverted, dict(named.most_common(MOST_NAMES))
     return GatewayRecord(
         possibly_twice=runtime.observer.possibly_twice[PRODUCERS] + counted.possibly_twice,
-        diverted=CountByName(
-            total=own.total + counted.diverted,
-            most=own.most,
-            is_whole=own.is_whole and not counted.diverted,
-        ),
+        diverted=CountByName(total=total, most=most, is_whole=sum(most.values()) == total),
         spooled=runtime.observer.spooled + counted.spooled,
         spool=None if spool is None else spool.pending,
+        troubled=figures.troubled(),
         drills=tuple(figures.drills()),
     )
 

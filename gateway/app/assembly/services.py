@@ -13,6 +13,7 @@ import attrs
 from gateway.app.assembly.parts import Parts, ProcessParts
 from gateway.app.assembly.records import OwnFigures, services_of_records
 from gateway.app.assembly.roles import GATEWAY, LEADING, Role
+from gateway.domain.failover import State
 from gateway.extensions.listing import parts as parts_of_extensions
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.ports import Service
@@ -57,7 +58,14 @@ def _own_figures(parts: Parts) -> OwnFigures:
         workers=parts.workers,
         spool=parts.spool,
         drills=lambda: [each for one in parts.features.values() for each in one.in_force()],
+        troubled=lambda: _troubled(parts),
     )
+
+
+def _troubled(parts: Parts) -> int | None:
+    if parts.pair is None:
+        return None
+    return sum(each.state is not State.PINNED for each in parts.pair.states.troubled())
 
 
 async def _late(parts: ProcessParts) -> Iterable[Service]:

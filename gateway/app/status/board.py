@@ -293,6 +293,7 @@ class StatusBoard:
             possibly_twice=dict(self.runtime.observer.possibly_twice),
             slow_calls=pair.broker.ways.to_primary.watch.slow,
             state_changes=tuple(self.runtime.observer.state_changes()),
+            diverted=self.runtime.observer.diverted_messages.read(MOST_ENTITIES).most,
             primary_answers=self._answers(pairing.primary),
         )
 

@@ -55,9 +55,14 @@ def problems_here(
 
 @attrs.define(eq=False, kw_only=True)
 class ProblemWatch:
-    """Lets the record of this process be written as soon as its problems are others."""
+    """
+    Lets the record of this process be written as soon as its problems are others, or it has
+    diverted more messages while no entity is in trouble: others then know all of an outage.
+    """
 
     problems: Callable[[], Sequence[Problem]]
+    diverted: Callable[[], int]
+    states: EntityStates | None  # None: this process diverts nothing
     reader: RecordReader
     urgent: Changes
     rng: random.Random
@@ -65,18 +70,20 @@ class ProblemWatch:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled."""
         task_status.started()
-        told = self._keys()
+        told = self._news()
         while True:
             await trio.sleep(EVERY)
-            if self._keys() == told:
+            if self._news() == told:
                 continue
             await trio.sleep(self.rng.uniform(0.0, self._processes() / RECORDS_A_SECOND))
-            told = self._keys()
+            told = self._news()
             self.urgent.notify()
 
-    def _keys(self) -> frozenset[tuple[str, str]]:
-        """The problems without their figures, which change more often."""
-        return frozenset(each.key for each in self.problems())
+    def _news(self) -> tuple[frozenset[tuple[str, str]], int | None]:
+        """The problems without their figures, which change more often; the messages, if told."""
+        keys = frozenset(each.key for each in self.problems())
+        is_settled = self.states is None or not self.states.is_any_troubled
+        return keys, self.diverted() if is_settled else None
 
     def _processes(self) -> int:
         known = self.reader.known

@@ -50,6 +50,9 @@ class GatewayRecord:
     spool: int | None = None  # messages in it; None: not known, or there is no spool
     # Messages of producers that may have arrived twice, since the start; None: it isn't told.
     possibly_twice: int | None = None
+    # Entities in trouble, but for those that an operator has pinned; None: it isn't told. At 0 the
+    # counts above are those of the whole outage.
+    troubled: int | None = None
     drills: tuple[str, ...] = ()  # in force
 
 

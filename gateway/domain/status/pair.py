@@ -435,6 +435,9 @@ class PairStatus:
         ),
     )
     state_changes: tuple[StateChangeCount, ...] = field(default=(), metadata=ALL)
+    # Messages that went to the backlog or the spool since the start, of the entities with the most:
+    # at most `MOST_ENTITIES`.
+    diverted: Mapping[str, int] = field(factory=dict, metadata=TOTAL)
     primary_answers: bool | None = None  # None: not known
     # Problems of the pair's other processes, as far as this one may read their records.
     process_problems: tuple[Problem, ...] = field(

@@ -51,6 +51,12 @@ class ClientCounts:
 
     diverted: int = 0
     possibly_twice: int = 0
+    by_entity: Mapping[str, int] = attrs.field(factory=dict)  # diverted; in lower case
+
+    def of(self, entity: str) -> int | None:
+        """The diverted messages of the entity; None: some messages are counted without a name."""
+        is_whole = sum(self.by_entity.values()) == self.diverted
+        return self.by_entity.get(entity.lower(), 0) if is_whole else None
 
 
 @attrs.define(eq=False)
@@ -238,10 +244,10 @@ class OutageBook:
                 self.changes.notify()
 
     def _outage_of(self, current: _Open) -> RecordedOutage:
-        counts, known = current.counts, current.entities.values()
-        most = sorted(known, key=lambda each: (-(each.diverted or 0), each.entity))[:TOLD_ENTITIES]
+        counts, known = current.counts, list(current.entities.values())
         if not self.counts:
-            most = [attrs.evolve(each, diverted=None) for each in most]
+            known = [attrs.evolve(each, diverted=self._by_workers(each.entity)) for each in known]
+        most = sorted(known, key=lambda each: (-(each.diverted or 0), each.entity))[:TOLD_ENTITIES]
         outage = attrs.evolve(
             current.outage,
             troubled=len(current.entities),
@@ -269,6 +275,11 @@ class OutageBook:
             diverted=now.diverted - before.diverted,
             possibly_twice=now.possibly_twice - before.possibly_twice,
         )
+
+    def _by_workers(self, entity: str) -> int | None:
+        now = None if self.workers is None else self.workers.of(entity)
+        before = (self._workers_before or ClientCounts()).of(entity)
+        return None if now is None or before is None else now - before
 
     def _others(self) -> Mapping[str, ProcessRecord]:
         return {} if self._records is None else by_process(self._records(), self.process)

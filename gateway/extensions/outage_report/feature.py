@@ -1,5 +1,6 @@
 """The report in a gateway: its book, its control call, and the service that ends outages."""
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -69,8 +70,14 @@ async def _watch(parts: Parts) -> Iterable[Service]:
 
     async def count_workers() -> ClientCounts:
         found = await parts.workers()
-        counted = counted_by([*found.running, *found.ended])
-        return ClientCounts(diverted=counted.diverted, possibly_twice=counted.possibly_twice)
+        counted, by_entity = counted_by([*found.running, *found.ended]), Counter[str]()
+        for name, messages in counted.by_entity.items():
+            by_entity[name.lower()] += messages
+        return ClientCounts(
+            diverted=counted.diverted,
+            possibly_twice=counted.possibly_twice,
+            by_entity=by_entity,
+        )
 
     watch = OutageWatch(
         book=book,

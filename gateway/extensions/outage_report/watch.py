@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.app.status.own_problems import RECORDS_A_SECOND
 from gateway.domain.events.gateway import Event
 from gateway.extensions.outage_report.book import ClientCounts, OutageBook
 from gateway.pairing.depth import BacklogDepth
@@ -21,9 +22,11 @@ SETTLED: Final = 2.0  # seconds in which a send that is under way may still be d
 
 
 # Seconds after the end until the records tell of it: a syphon leaves one as soon as the backlog is
-# empty, a gateway that has diverted within `FIGURES` and its jitter.
-SYPHONS_TELL: Final = 3.0
-GATEWAYS_TELL: Final = FIGURES * (1.0 + JITTER) + SYPHONS_TELL
+# empty, a gateway once no entity of its own is in trouble. So many gateways take turns.
+SOON: Final = 3.0
+# The same for a gateway that doesn't tell whether entities are in trouble, or always has some.
+LATE: Final = FIGURES * (1.0 + JITTER) + SOON
+AGAIN: Final = 2.0  # seconds between two readings of the records meanwhile
 
 
 async def nothing_spooled() -> bool:  # noqa: ASYNC124 it stands for one that waits
@@ -64,11 +67,16 @@ class OutageWatch:
         reader = self.reader
         if reader is None or reader.may_read is False or not self.book.waits_for_backlog:
             return
-        others = [each for each in reader.known.alive if each.process != self.book.process]
-        if others:
-            gateways = any(each.gateway is not None for each in others)
-            await trio.sleep(GATEWAYS_TELL if gateways else SYPHONS_TELL)
-        await reader.look()
+        gateways = sum(each.gateway is not None for each in reader.others)
+        until = trio.current_time() + LATE
+        pause = SOON + gateways / RECORDS_A_SECOND if reader.others else 0.0
+        while self.book.waits_for_backlog:
+            await trio.sleep(min(pause, max(0.0, until - trio.current_time())))
+            await reader.look()
+            told = (each.gateway is None or each.gateway.troubled == 0 for each in reader.others)
+            if all(told) or trio.current_time() >= until:
+                return
+            pause = AGAIN
 
     async def _wait_empty(self) -> bool | None:
         """

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import attrs
 import pytest
 
 from gateway.domain.entity import EntityPath
@@ -54,11 +55,24 @@ def test_the_workers_figures_of_an_outage_are_those_since_the_one_before(clock):
     for diverted, twice in ((5, 1), (12, 1)):
         book.record(NamespaceLost(namespace="north", reason="refused"))
         book.record(NamespaceBack(namespace="north", seconds=1.0))
-        book.workers = ClientCounts(diverted=diverted, possibly_twice=twice)
+        book.record(moved("primary", "secondary"))
+        book.record(moved("secondary", "primary"))
+        book.workers = ClientCounts(
+            diverted=diverted, possibly_twice=twice, by_entity={ORDERS.key: diverted}
+        )
         over = book.close(empty=True)
         found.append((over.diverted, over.possibly_twice))
 
     assert found == [(5, 1), (7, 0)]
+    assert [one.diverted for each in book.all() for one in each.entities] == [7, 5]
+
+
+def test_of_workers_that_leave_names_out_no_figure_by_entity_is_told():
+    counts = ClientCounts(diverted=5, by_entity={"orders": 4})
+
+    assert counts.of("orders") is None
+    assert attrs.evolve(counts, diverted=4).of("Orders") == 4
+    assert attrs.evolve(counts, diverted=4).of("bills") == 0
 
 
 def test_the_last_ten_outages_are_remembered(clock):

@@ -1,18 +1,25 @@
 """An outage is one event with true totals, and a report, when all is home again."""
 
 import attrs
+import pytest
 import trio
 
+from gateway.domain.backlog import heartbeat_queue
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Unreachable
+from gateway.domain.health.process_records import CountByName, GatewayRecord, ProcessRecord
+from gateway.domain.health.record_coding import body_of
+from gateway.domain.message import Message
 from gateway.extensions.outage_report.book import OutageBook
 from gateway.extensions.outage_report.events import OutageOver
 from gateway.extensions.outage_report.watch import OutageWatch
+from gateway.pairing.records.reader import RecordReader
 from gateway.telemetry.log import LogObserver
 from gateway.telemetry.watch import GatewayWatch
 from tests.harness.faults import Operation
 from tests.pairing.harness import (
     BILLS,
+    LABEL,
     ORDERS,
     Harness,
     message,
@@ -39,7 +46,7 @@ class Scene:
         return self.harness.events.of(kind)
 
 
-async def staged(harness: Harness, *, syphon: bool = True, **options) -> Scene:
+async def staged(harness: Harness, *, syphon: bool = True, reader=None, **options) -> Scene:
     """The events go to a log as well, whose lines are kept."""
     lines: list[str] = []
     events = harness.events
@@ -50,7 +57,7 @@ async def staged(harness: Harness, *, syphon: bool = True, **options) -> Scene:
     harness.events = watch
     pair = await harness.pair(failover_interval=0.0, ping_interval=20.0, **options)
     book.read_from(pair.broker.sends, lambda: pair.depth.history)
-    service = OutageWatch(book=book, depth=pair.depth, report=watch.report)
+    service = OutageWatch(book=book, depth=pair.depth, report=watch.report, reader=reader)
     await harness.nursery.start(service.run)
     if syphon:
         moving = harness.make_syphon(states=pair.states)
@@ -96,6 +103,53 @@ async def test_an_outage_lasts_until_another_process_has_emptied_the_backlog(har
     assert early == []
     [over] = scene.told(OutageOver)
     assert (over.diverted, over.moved, over.empty) == (1, None, True)
+
+
+async def others_record(harness: Harness, revision: int, *, diverted: int, troubled: int | None):
+    """Another gateway leaves that record."""
+    now = harness.clock()
+    record = ProcessRecord(
+        process="other",
+        host="gw-2",
+        kind="serve",
+        pid=7,
+        version="1",
+        started=now,
+        at=now,
+        interval=600.0,
+        revision=revision,
+        gateway=GatewayRecord(diverted=CountByName(total=diverted), troubled=troubled),
+    )
+    body = body_of(record, LABEL, ())
+    await harness.secondary.store.send(heartbeat_queue(LABEL), [Message(body=body)])
+
+
+@pytest.mark.parametrize(("troubled", "seconds"), [(0, 20.0), (None, 140.0)])
+async def test_the_event_comes_when_the_other_gateways_have_told_that_their_entities_are_back(
+    harness, troubled, seconds
+):
+    """An earlier version tells nothing of its entities, and of its messages late."""
+    await harness.secondary.store.create_queue(heartbeat_queue(LABEL), _QUEUE)
+    reader = RecordReader(secondary=harness.secondary.store, label=LABEL, clock=harness.clock)
+    scene = await staged(harness, reader=reader)
+    scene.book.read_from(
+        scene.pair.broker.sends, lambda: scene.pair.depth.history, lambda: reader.known
+    )
+    await others_record(harness, 1, diverted=0, troubled=troubled)
+    await reader.look()
+    harness.primary.fail(refuse(Unreachable, "connection refused"))
+    await send(scene.pair, message("m1"))()
+    await others_record(harness, 2, diverted=4, troubled=None if troubled is None else 1)
+    harness.primary.heal()
+    await trio.sleep(60.0)
+    early = scene.told(OutageOver)
+    await others_record(harness, 3, diverted=6, troubled=troubled)
+
+    await trio.sleep(seconds)
+
+    [over] = scene.told(OutageOver)
+    assert (over.diverted, over.processes) == (7, 2)
+    assert early == []
 
 
 async def test_an_outage_with_a_depth_that_nobody_tells_ends_unknown(harness):
