@@ -25,8 +25,10 @@ from tests.harness.servers import ServerProcess, kill
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-SCRIPT = Path(__file__).with_name("rabbitmq_publisher.py")
+PUBLISHER = Path(__file__).with_name("rabbitmq_publisher.py")
+CONSUMER = Path(__file__).with_name("rabbitmq_consumer.py")
 NAMES = ("one", "two", "three?")  # the third asks for no confirms
+TAKEN = "taken"  # the queue that has a consumer
 PATIENCE = 90.0  # seconds: a broker starts in some five
 BEFORE = 50  # messages
 LOOK = 0.2  # seconds
@@ -42,10 +44,10 @@ class Site:
         port = self.broker_port if direct else self.gateway.port
         return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
 
-    def depth(self) -> int:
+    def depth(self, queue: str = "orders") -> int:
         connection = self.connect(direct=True)
         try:
-            declared = connection.channel().queue_declare("orders", passive=True)
+            declared = connection.channel().queue_declare(queue, passive=True)
             return int(declared.method.message_count)
         finally:
             connection.close()
@@ -62,7 +64,8 @@ class Site:
 
 def make_queue(port: int) -> None:
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
-    connection.channel().queue_declare("orders", durable=True)
+    for queue in ("orders", TAKEN):
+        connection.channel().queue_declare(queue, durable=True)
     connection.close()
 
 
@@ -96,15 +99,19 @@ async def site(
 
 
 async def published(
-    site: Site, name: str, end: trio.Event, password: str = "guest"
+    site: Site, name: str, end: trio.Event, password: str = "guest", queue: str = "orders"
 ) -> dict[str, Any]:
     """The result of a publisher that is told to end."""
-    command = [sys.executable, str(SCRIPT), str(site.gateway.port), "orders", name, password]
+    return await result_of(end, PUBLISHER, str(site.gateway.port), queue, name, password)
+
+
+async def result_of(end: trio.Event, script: Path, *arguments: str) -> dict[str, Any]:
+    """The output of a client that is told to end."""
     async with trio.open_nursery() as nursery:
         process = await nursery.start(
             partial(
                 trio.run_process,
-                command,
+                [sys.executable, str(script), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 deliver_cancel=kill,
@@ -147,26 +154,47 @@ async def has_outages(site: Site, end: trio.Event) -> None:
     end.set()
 
 
+async def until_taken(site: Site, end: trio.Event) -> None:
+    """Tell the consumer to end when its queue is empty."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            if not await trio.to_thread.run_sync(site.depth, TAKEN):
+                end.set()
+                return
+            await trio.sleep(LOOK)
+
+
 @pytest.mark.parametrize("release", [INSTALLED, RABBITMQ_4], ids=["RabbitMQ 3", "RabbitMQ 4"])
-async def test_publishers_notice_neither_a_killed_nor_a_frozen_broker(
+async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
     gateways: Gateways, tmp_path: Path, release: Release
 ) -> None:
     results: dict[str, dict[str, Any]] = {}
-    end = trio.Event()
+    end, all_taken = trio.Event(), trio.Event()
 
     async def publish(name: str) -> None:
         results[name] = await published(here, name, end)
+
+    async def pass_tasks() -> None:
+        results["tasks"] = await published(here, "tasks", end, queue=TAKEN)
+        await until_taken(here, all_taken)
+
+    async def consume() -> None:
+        results["consumer"] = await result_of(all_taken, CONSUMER, str(here.gateway.port), TAKEN)
 
     async with site(gateways, tmp_path, release) as here:
         async with trio.open_nursery() as nursery:
             for name in NAMES:
                 nursery.start_soon(publish, name)
+            nursery.start_soon(consume)
+            nursery.start_soon(pass_tasks)
             await has_outages(here, end)
         code = await here.gateway.stop()
         found = await trio.to_thread.run_sync(here.drained)
 
     assert code == 0
-    assert [result["error"] for result in results.values()] == [""] * 3
+    assert [result["error"] for result in results.values()] == [""] * 5
+    tasks, consumer = results.pop("tasks"), results.pop("consumer")
+    assert set(consumer["bodies"]) == {f"tasks {n}" for n in range(tasks["sent"])}
     sent = {f"{name} {n}".encode() for name, each in results.items() for n in range(each["sent"])}
     bodies = Counter(body for _, body in found)
     assert set(bodies) == sent
@@ -183,13 +211,12 @@ def told(log: Sequence[dict[str, Any]]) -> int:
     return sum(each["possibly_twice"] for each in log if each["event"] == "outage_over")
 
 
-async def test_a_consumer_is_told_of_the_end_of_its_broker(
+async def test_a_transaction_is_told_of_the_end_of_its_broker(
     gateways: Gateways, tmp_path: Path
 ) -> None:
-    def consume(site: Site, began: trio.Event) -> Exception:
+    def transact(site: Site, began: trio.Event) -> Exception:
         connection = site.connect()
-        channel = connection.channel()
-        channel.basic_consume("orders", lambda *_: None)
+        connection.channel().tx_select()
         trio.from_thread.run_sync(began.set)
         try:
             while True:
@@ -199,8 +226,8 @@ async def test_a_consumer_is_told_of_the_end_of_its_broker(
 
     errors: list[Exception] = []
 
-    async def keep_consuming(site: Site, began: trio.Event) -> None:
-        errors.append(await trio.to_thread.run_sync(consume, site, began))
+    async def keep_transacting(site: Site, began: trio.Event) -> None:
+        errors.append(await trio.to_thread.run_sync(transact, site, began))
 
     async with site(gateways, tmp_path) as here:
         end = trio.Event()
@@ -209,7 +236,7 @@ async def test_a_consumer_is_told_of_the_end_of_its_broker(
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
                 began = trio.Event()
-                nursery.start_soon(keep_consuming, here, began)
+                nursery.start_soon(keep_transacting, here, began)
                 await began.wait()
                 await here.broker.kill()
 

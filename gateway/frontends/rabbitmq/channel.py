@@ -13,8 +13,11 @@ from pamqp import base, commands
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
+from gateway.frontends.rabbitmq.channel_setup import ChannelSetup
+from gateway.frontends.rabbitmq.delivery_tags import DeliveryTags
+from gateway.frontends.rabbitmq.replies import ChannelReplies
 from gateway.wire.rabbitmq.frames import method_frame
-from gateway.wire.rabbitmq.relayed import RelayedContent
+from gateway.wire.rabbitmq.relayed import RelayedContent, RelayedFrame
 
 
 @attrs.define(eq=False)
@@ -30,6 +33,14 @@ class KeptPublish:
     in_doubt: bool = False  # the broker may have it, although it didn't confirm it
 
 
+@attrs.frozen
+class AwaitedRequest:
+    """A method of the client that was passed on, and has no answer yet."""
+
+    frame: RelayedFrame
+    method: base.Frame
+
+
 @attrs.define(eq=False)
 class RelayedChannel:
     number: int
@@ -37,12 +48,17 @@ class RelayedChannel:
     upstream_confirms: bool = False
     is_transacted: bool = False
     incoming: RelayedContent | None = None  # a publish whose frames haven't all arrived
-    # Requests that were passed on and have no answer yet, by the names of their answers.
-    awaited: list[tuple[str, ...]] = attrs.field(factory=list)
+    awaited: list[AwaitedRequest] = attrs.field(factory=list)
+    held: list[RelayedFrame] = attrs.field(factory=list)  # requests that wait for the return
+    held_since: float = 0.0  # by Trio's clock
+    delivery: RelayedContent | None = None  # to the client, whose frames haven't all arrived
+    tags: DeliveryTags = attrs.field(factory=DeliveryTags)
+    setup: ChannelSetup = attrs.field(factory=ChannelSetup)
     by_tag: dict[int, KeptPublish] = attrs.field(factory=dict)  # by the tag upstream, in order
     with_pair: int = 0  # publishes that the pair has
     is_open_upstream: bool = False
-    is_reopening: bool = False  # the answer to that isn't for the client
+    is_closed: bool = False  # by an error, which the client hasn't confirmed
+    replies: ChannelReplies | None = None  # the primary's, while the channel is opened again
     _client_tag: int = 0
     _upstream_tag: int = 0
 
@@ -61,17 +77,13 @@ class RelayedChannel:
         self._upstream_tag += 1
         self.by_tag[self._upstream_tag] = kept
 
-    def expect(self, request: base.Frame) -> None:
-        """Note a request that was passed on, if it has an answer."""
-        if request.synchronous and not getattr(request, "nowait", False):
-            self.awaited.append(tuple(request.valid_responses))
-
-    def answered(self, answer: base.Frame) -> None:
-        """Note an answer of the broker: answers come in the order of their requests."""
-        for answers in self.awaited:
-            if answer.name in answers:
-                self.awaited.remove(answers)
-                return
+    def answered(self, answer: base.Frame) -> base.Frame | None:
+        """Note an answer of the broker; return its request."""
+        for request in self.awaited:
+            if answer.name in request.method.valid_responses:
+                self.awaited.remove(request)
+                return request.method
+        return None
 
     def settle(self, tag: int, *, multiple: bool) -> list[KeptPublish]:
         """Stop keeping the publishes that a confirm with that tag (0: all) is for; return them."""
@@ -88,8 +100,9 @@ class RelayedChannel:
         """
         left, self.by_tag = list(self.by_tag.values()), {}
         self._upstream_tag = 0
-        self.upstream_confirms = self.is_open_upstream = self.is_reopening = False
-        self.awaited.clear()
+        self.upstream_confirms = self.is_open_upstream = False
+        self.delivery = None
+        self.tags.lose()
         return left
 
     def confirms(self, publishes: Iterable[KeptPublish], *, accepted: bool) -> bytes:

@@ -4,27 +4,21 @@ from typing import Final
 
 import attrs
 import trio
-from pamqp import base, commands
+from pamqp import commands
 
 from gateway.frontends.rabbitmq.channel import RelayedChannel
 from gateway.frontends.rabbitmq.ending import FRAME_ERROR, Ending
 from gateway.frontends.rabbitmq.publishes import Publishes
+from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import CLOSED, MAX_CHANNELS, ClientSession
 from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError
 from gateway.wire.rabbitmq.relayed import (
     PROTOCOL_HEADER,
-    SETTLEMENTS,
     FrameReader,
     RelayedFrame,
 )
 
-# The methods of a client whose effect ends with its channel or connection at the primary.
-_HOLDS: Final = (
-    commands.Basic.Consume,
-    commands.Basic.Get,
-    commands.Tx.Select,
-    commands.Channel.Flow,
-)
+_CLOSES: Final = (commands.Channel.Close.index, commands.Channel.CloseOk.index)
 
 
 @attrs.define(eq=False)
@@ -32,8 +26,8 @@ class ClientSide:
     _stream: trio.abc.Stream
     _session: ClientSession
     _publishes: Publishes
+    _requests: Requests
     _ending: Ending
-    _nursery: trio.Nursery
     heard: float = attrs.field(default=0.0, init=False)
 
     async def write(self) -> None:
@@ -98,16 +92,16 @@ class ClientSide:
             elif session.is_on_wire:
                 session.to_primary.put(frame.data)  # the primary says what is wrong
             return
+        if channel.is_closed and index not in _CLOSES:
+            return  # it was on its way (1.5.2.5)
         if channel.incoming is not None:
             self._publishes.add(channel, channel.incoming, frame)
         elif index == commands.Basic.Publish.index:
             self._publishes.begin(channel, frame)
         elif index == commands.Confirm.Select.index and self._selects_here(channel):
             self._select(channel, frame)
-        elif session.is_on_wire and channel.is_open_upstream:
-            self._pass_on(channel, frame)
         else:
-            self._on_channel_away(channel, frame)
+            self._requests.handle(channel, frame)
 
     def _open_channel(self, frame: RelayedFrame) -> None:
         session = self._session
@@ -118,22 +112,7 @@ class ClientSide:
             session.answer(channel.number, commands.Channel.OpenOk())
             return
         channel.is_open_upstream = True
-        self._pass_on(channel, frame)
-
-    def _pass_on(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
-        """Pass a method to the primary; note what would be lost with the connection."""
-        session = self._session
-        if frame.method_index not in SETTLEMENTS:
-            method = frame.method()
-            session.holds = session.holds or _holds(method)
-            if isinstance(method, commands.Tx.Select):
-                channel.is_transacted = True
-            if isinstance(method, commands.Channel.CloseOk):
-                session.close_channel(channel)
-            if isinstance(method, commands.Confirm.Select):
-                channel.upstream_confirms = channel.client_confirms = True
-            channel.expect(method)
-        session.to_primary.put(frame.data)
+        self._requests.handle(channel, frame)
 
     def _selects_here(self, channel: RelayedChannel) -> bool:
         return channel.upstream_confirms or not channel.is_open_upstream
@@ -143,21 +122,6 @@ class ClientSide:
         channel.client_confirms = True
         if not getattr(frame.method(), "nowait", False):
             self._session.answer(channel.number, commands.Confirm.SelectOk())
-
-    def _on_channel_away(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
-        match frame.method():
-            case commands.Channel.Close():
-                self._nursery.start_soon(self._close_channel, channel)
-            case commands.Channel.CloseOk():
-                self._session.close_channel(channel)
-            case _:
-                self._ending.close_away()
-
-    async def _close_channel(self, channel: RelayedChannel) -> None:
-        await self._publishes.wait_until_pair_is_done()
-        if self._session.channels.get(channel.number) is channel:
-            self._session.close_channel(channel)
-            self._session.answer(channel.number, commands.Channel.CloseOk())
 
 
 async def read_protocol_header(stream: trio.abc.Stream) -> bool:
@@ -172,13 +136,3 @@ async def read_protocol_header(stream: trio.abc.Stream) -> bool:
         await stream.send_all(PROTOCOL_HEADER)
         return False
     return True
-
-
-def _holds(method: base.Frame) -> bool:
-    """True if the effect of that method ends with the connection or the channel."""
-    if isinstance(method, commands.Queue.Declare):
-        lasts = method.durable and not method.exclusive and not method.auto_delete
-        return not (method.passive or (lasts and method.queue))
-    if isinstance(method, commands.Exchange.Declare):
-        return not (method.passive or (method.durable and not method.auto_delete))
-    return isinstance(method, _HOLDS)

@@ -39,6 +39,7 @@ class ClientLogin:
     max_frame: int = LARGEST_FRAME  # bytes of a payload
     digest: bytes = b""  # of the credentials
     user: str = ""  # empty: the mechanism doesn't show it
+    hears_cancels: bool = False  # of consumers, by `basic.cancel`
     _answers: list[bytes] = attrs.field(
         factory=list, repr=False
     )  # the client's frames, in their order
@@ -73,6 +74,9 @@ class ClientLogin:
     def _begin(self, start: commands.Connection.StartOk) -> None:
         response = _bytes_of(start.response)
         self._credentials = [start.mechanism.encode(), response]
+        capabilities = (start.client_properties or {}).get("capabilities")
+        if isinstance(capabilities, dict):
+            self.hears_cancels = bool(capabilities.get("consumer_cancel_notify"))
         if start.mechanism == "PLAIN":  # RFC 4616: authorization, user, password
             _, _, rest = response.partition(b"\0")
             self.user = rest.partition(b"\0")[0].decode(errors="replace")

@@ -1,5 +1,6 @@
 """The primary's side of a connection: writes the client's frames, and reads the answers."""
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
@@ -10,30 +11,42 @@ from gateway.domain.errors import Busy
 from gateway.frontends.rabbitmq.channel import RelayedChannel
 from gateway.frontends.rabbitmq.ending import FORCED, RESOURCE_ERROR, Ending
 from gateway.frontends.rabbitmq.publishes import Publishes
+from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import CLOSED, ClientSession
 from gateway.net.visits import current_visit, record_authorized
 from gateway.wire.rabbitmq.frames import HEARTBEAT, METHOD, ProtocolError
-from gateway.wire.rabbitmq.relayed import CONFIRMS, DELIVERIES, FrameReader, RelayedFrame
+from gateway.wire.rabbitmq.relayed import (
+    CONFIRMS,
+    CONTENTS,
+    FrameReader,
+    RelayedContent,
+    RelayedFrame,
+)
 
 # rabbitmq_management; `rabbitmqctl` asks for a reason
 _BY_OPERATOR: Final = "Closed via management plugin"
+_ANY_SIZE: Final = 2**63  # bytes of a body: the primary's own limit holds
 
 
 @attrs.define(eq=False)
 class PrimarySide:
     _session: ClientSession
     _publishes: Publishes
+    _requests: Requests
     _ending: Ending
     heard: float = attrs.field(default=0.0, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
-    async def relay(self, stream: trio.abc.Stream) -> None:
-        """Relay the primary's frames until its connection ends, or is given up."""
-        self._session.is_on_wire = True
+    async def relay(self, stream: trio.abc.Stream, begin: Callable[[], Awaitable[None]]) -> None:
+        """
+        Relay the primary's frames until its connection ends, or is given up. `begin` runs beside.
+        """
+        self.heard = trio.current_time()
         try:
             with trio.CancelScope() as self._scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._write, stream)
+                    nursery.start_soon(self._begin, begin)
                     await self._read(stream)
                     nursery.cancel_scope.cancel()
         finally:
@@ -44,6 +57,12 @@ class PrimarySide:
     def give_up(self) -> None:
         """End `relay`: the primary is frozen."""
         self._scope.cancel()
+
+    async def _begin(self, begin: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await begin()
+        except trio.TooSlowError:
+            self.give_up()
 
     async def _write(self, stream: trio.abc.Stream) -> None:
         try:
@@ -83,10 +102,12 @@ class PrimarySide:
         if not frame.channel:
             return self._on_connection(frame)
         channel = session.channels.get(frame.channel)
-        if channel is not None and frame.kind == METHOD:
+        if channel is None:
+            session.to_client.put(frame.data)
+        elif frame.kind == METHOD:
             self._on_method(channel, frame)
         else:
-            session.to_client.put(frame.data)
+            self._on_content(channel, frame)
         return False
 
     def _on_login(self) -> None:
@@ -120,15 +141,33 @@ class PrimarySide:
         index = frame.method_index
         if index in CONFIRMS:
             self._publishes.confirm(channel, frame)
-            return
-        if index not in DELIVERIES:
+        elif index in CONTENTS:
+            channel.delivery = RelayedContent(frame)
+        else:
             method = frame.method()
-            if channel.is_reopening and isinstance(method, commands.Channel.OpenOk):
-                channel.is_reopening = False
-                return
-            channel.answered(method)
-            if isinstance(method, commands.Channel.Close | commands.Channel.CloseOk):
-                self._publishes.forget(channel)
-                if isinstance(method, commands.Channel.CloseOk):
-                    self._session.close_channel(channel)
-        self._session.to_client.put(frame.data)
+            if channel.replies is None or isinstance(method, commands.Basic.Cancel):
+                self._requests.on_reply(channel, frame, method)
+            else:
+                channel.replies.put(method)
+
+    def _on_content(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
+        """Add to a message, which the client gets when it's whole: its end could be lost."""
+        if (content := channel.delivery) is None:
+            raise ProtocolError("content without a method")
+        content.add(frame, _ANY_SIZE)
+        if not content.is_whole:
+            return
+        channel.delivery = None
+        if content.method.method_index != commands.Basic.Return.index:
+            self._record_delivery(channel, content)
+        self._session.to_client.put(b"".join(content.frames))
+
+    def _record_delivery(self, channel: RelayedChannel, content: RelayedContent) -> None:
+        content.frames[0] = channel.tags.delivered(content.method)
+        if content.method.method_index == commands.Basic.GetOk.index:
+            channel.answered(content.method.method())
+        elif (offset := content.stream_offset) is not None:
+            delivery = content.method.method()
+            assert isinstance(delivery, commands.Basic.Deliver), "its index says so"
+            if (consumer := channel.setup.consumers.get(delivery.consumer_tag or "")) is not None:
+                consumer.offset = offset

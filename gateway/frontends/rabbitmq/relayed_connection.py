@@ -4,12 +4,13 @@ A client's connection to RabbitMQ through the gateway.
     wire    the client's frames pass to a connection of its own at the primary, in their order, and
             the primary's frames to the client. Each publish is kept until it's confirmed.
     away    that connection is lost: the publishes that are kept, and new ones, go through the pair.
-            Meanwhile another connection is dialled, logged in as the client did, and its channels
-            are opened; then the client is on the wire again.
+            Requests are answered from what is remembered, or wait. Meanwhile another connection is
+            dialled, logged in as the client did, and its channels are opened with their prefetch
+            and consumers; then the client is on the wire again.
 
-A connection that has more at the primary than channels for publishes, as consumers or exclusive
-queues, can't be away: once its publishes have their verdicts it's closed with 320, as by a broker
-that shuts down (`connection-forced`, AMQP 0-9-1, 1.1).
+A connection with more at the primary, as a transaction, can't be away: once its publishes have
+their verdicts it's closed with 320, as by a broker that shuts down (`connection-forced`,
+AMQP 0-9-1, 1.1).
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,8 +22,10 @@ import trio
 from gateway.domain.errors import BrokerError
 from gateway.frontends.rabbitmq.client_side import ClientSide, read_protocol_header
 from gateway.frontends.rabbitmq.ending import FORCED, Ending
+from gateway.frontends.rabbitmq.laying import Laying
 from gateway.frontends.rabbitmq.primary_side import PrimarySide
 from gateway.frontends.rabbitmq.publishes import Publishes
+from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import ClientSession, RelayTarget
 from gateway.frontends.rabbitmq.way_back import WayBack
 from gateway.wire.rabbitmq.frames import HEARTBEAT_FRAME
@@ -44,15 +47,19 @@ class RelayedConnection:
     _ending: Ending = attrs.field(init=False)
     _client: ClientSide = attrs.field(init=False)
     _primary: PrimarySide = attrs.field(init=False)
+    _requests: Requests = attrs.field(init=False)
     _way_back: WayBack = attrs.field(init=False)
+    _laying: Laying = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         session = self._session = ClientSession(self._target)
         publishes = self._publishes = Publishes(session, self._nursery)
         ending = self._ending = Ending(session, publishes)
-        self._client = ClientSide(self._stream, session, publishes, ending, self._nursery)
-        self._primary = PrimarySide(session, publishes, ending)
-        self._way_back = WayBack(session, publishes, ending)
+        requests = self._requests = Requests(session, publishes, ending, self._nursery)
+        self._client = ClientSide(self._stream, session, publishes, requests, ending)
+        self._primary = PrimarySide(session, publishes, requests, ending)
+        self._way_back = WayBack(session, publishes, requests, ending)
+        self._laying = Laying(session, requests, ending)
 
     async def run(self) -> None:
         """Serve until one side ends the connection, or the gateway must."""
@@ -81,9 +88,9 @@ class RelayedConnection:
 
     async def _live_upstream(self, stream: trio.abc.Stream) -> None:
         session = self._session
-        session.to_primary.put(PROTOCOL_HEADER)
+        begin = self._begin
         while True:
-            await self._primary.relay(stream)
+            await self._primary.relay(stream, begin)
             if not session.login.is_done:
                 self._ending.finish_with()
                 return
@@ -91,6 +98,11 @@ class RelayedConnection:
             if session.is_ending:
                 return
             stream = await self._way_back.dial_again()
+            begin = self._laying.run
+
+    async def _begin(self) -> None:
+        self._session.to_primary.put(PROTOCOL_HEADER)
+        self._session.is_on_wire = True
 
     async def _keep_time(self) -> None:
         """Send heartbeats to both sides; give up who is silent, and publishes that are late."""
@@ -103,6 +115,8 @@ class RelayedConnection:
                 if session.is_on_wire and self._publishes.is_silent(now, self._primary.heard):
                     self._publishes.record_silence()
                     self._primary.give_up()
+                if self._requests.is_waiting_long(now):
+                    self._ending.close_away()
             elif now > began + self._target.login_timeout:
                 self._nursery.cancel_scope.cancel()
 
@@ -114,6 +128,8 @@ class RelayedConnection:
                 outbox.put(HEARTBEAT_FRAME)
         if now - self._client.heard > _MISSED * interval:
             self._nursery.cancel_scope.cancel()
+        if now - self._primary.heard > _MISSED * interval:
+            self._primary.give_up()
 
     def close_soon(self, text: str) -> None:
         """Close the connection once its publishes have their verdicts."""

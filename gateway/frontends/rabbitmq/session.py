@@ -50,12 +50,13 @@ class ClientSession:
     to_client: Outbox = attrs.field(factory=Outbox, init=False)
     to_primary: Outbox = attrs.field(factory=Outbox, init=False)
     load: ClientLoad | None = attrs.field(default=None, init=False)  # None: it has no limits
-    is_on_wire: bool = attrs.field(default=False, init=False)  # False: away
+    # Logged in at the primary; each channel says whether it's open there.
+    is_on_wire: bool = attrs.field(default=False, init=False)
     is_blocked: bool = attrs.field(default=False, init=False)
     # The client has asked for the end, which the primary, or the gateway, is to answer.
     is_closing: bool = attrs.field(default=False, init=False)
     is_ending: bool = attrs.field(default=False, init=False)
-    # Something at the primary ends with its connection, and can't be made again.
+    # Something at the primary ends with its connection, and isn't made again.
     holds: bool = attrs.field(default=False, init=False)
 
     def answer(self, channel: int, method: base.Frame) -> None:

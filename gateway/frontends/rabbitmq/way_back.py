@@ -4,12 +4,12 @@ from typing import Final
 
 import attrs
 import trio
-from pamqp import commands
 
 from gateway.domain.errors import BrokerError
 from gateway.frontends.rabbitmq.ending import FORCED, Ending
 from gateway.frontends.rabbitmq.login import LoginFailed
 from gateway.frontends.rabbitmq.publishes import Publishes
+from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import ClientSession
 from gateway.wire.rabbitmq.frames import ProtocolError
 
@@ -27,6 +27,7 @@ _UNREACHED: Final = (
 class WayBack:
     _session: ClientSession
     _publishes: Publishes
+    _requests: Requests
     _ending: Ending
 
     def lose(self) -> None:
@@ -35,16 +36,17 @@ class WayBack:
         session.to_primary.clear()
         session.is_blocked = False
         must_end = session.holds or any(
-            channel.awaited or channel.is_transacted for channel in session.channels.values()
+            channel.is_transacted for channel in session.channels.values()
         )
         self._publishes.lose()
+        self._requests.lose()
         if session.is_closing:
             self._ending.close_in_order()
         elif must_end:
             self._ending.close_away()
 
     async def dial_again(self) -> trio.abc.Stream:
-        """Return a connection to the primary that is logged in, with all channels."""
+        """Return a connection to the primary that is logged in."""
         session = self._session
         while True:
             async with session.target.door:
@@ -57,9 +59,6 @@ class WayBack:
                     self._ending.close(FORCED, f"CONNECTION_FORCED - {error}")
                     await trio.sleep_forever()
             session.to_primary.clear()  # of heartbeats for nobody
-            for channel in session.channels.values():
-                channel.is_open_upstream = channel.is_reopening = True
-                session.ask(channel.number, commands.Channel.Open())
             return stream
 
     async def _dial(self) -> trio.abc.Stream:

@@ -27,9 +27,16 @@ PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
 LARGEST_FRAME: Final = 128 * 1024  # bytes: RabbitMQ's default of `frame_max`
 CONFIRMS: Final = frozenset({commands.Basic.Ack.index, commands.Basic.Nack.index})
 SETTLEMENTS: Final = CONFIRMS | {commands.Basic.Reject.index}
-DELIVERIES: Final = frozenset({commands.Basic.Deliver.index, commands.Basic.Return.index})
 _BEFORE_BODY: Final = 2  # parts of a content: the method, and the header
+# The methods of a broker that have a content.
+CONTENTS: Final = frozenset(
+    {commands.Basic.Deliver.index, commands.Basic.Return.index, commands.Basic.GetOk.index}
+)
 _METHOD: Final = struct.Struct(">I")  # class and method
+_TAG: Final = struct.Struct(">Q")
+_STREAM_OFFSET: Final = b"\x0fx-stream-offset"  # a field's name in a table
+_OFFSET: Final = struct.Struct(">cq")  # its type, and its value
+_LONG: Final = b"l"
 
 
 @value
@@ -65,6 +72,38 @@ class RelayedFrame:
         if not isinstance(method, base.Frame):
             raise ProtocolError(f"a frame of type {self.kind} where a method is expected")
         return method
+
+
+def _tag_at(frame: RelayedFrame) -> int:
+    at = HEAD.size + _METHOD.size
+    if frame.method_index == commands.Basic.Deliver.index:
+        at += 1 + frame.data[at]  # the consumer's tag comes before
+    if at + _TAG.size + 1 >= len(frame.data):
+        raise ProtocolError("a method without its delivery tag")
+    return at
+
+
+def delivery_tag(frame: RelayedFrame) -> int:
+    """
+    The delivery tag of a delivery or a settlement.
+
+    Raises:
+        ProtocolError: the frame is too short.
+    """
+    return int(_TAG.unpack_from(frame.data, _tag_at(frame))[0])
+
+
+def with_delivery_tag(frame: RelayedFrame, tag: int) -> bytes:
+    """The frame with that tag instead. Raises as `delivery_tag`."""
+    at = _tag_at(frame)
+    return frame.data[:at] + _TAG.pack(tag) + frame.data[at + _TAG.size :]
+
+
+def is_multiple(settlement: RelayedFrame) -> bool:
+    """True if an ack or nack is for all deliveries up to its tag. Raises as `delivery_tag`."""
+    if settlement.method_index == commands.Basic.Reject.index:
+        return False
+    return bool(settlement.data[_tag_at(settlement) + _TAG.size] & 1)
 
 
 @attrs.define(eq=False)
@@ -144,6 +183,15 @@ class RelayedContent:
             self.frames.append(arrived.data)
         else:
             add_part(self.frames, arrived.data)
+
+    @property
+    def stream_offset(self) -> int | None:
+        """The place in its stream of a message that was delivered from one."""
+        at = self.header.find(_STREAM_OFFSET)
+        if at < 0 or at + len(_STREAM_OFFSET) + _OFFSET.size > len(self.header):
+            return None
+        kind, offset = _OFFSET.unpack_from(self.header, at + len(_STREAM_OFFSET))
+        return int(offset) if kind == _LONG else None
 
     def body(self) -> bytes:
         reader = FrameReader(max_frame=self.size)

@@ -1,0 +1,64 @@
+"""The prefetch and the consumers that a client has set up on a channel; they are laid again."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+from pamqp import base, commands
+
+STREAM_OFFSET: Final = "x-stream-offset"  # an argument of `basic.consume` on a stream
+
+
+@attrs.define(eq=False)
+class LaidConsumer:
+    method: commands.Basic.Consume
+    prefetch: int  # of its own: the channel's when it began
+    offset: int | None = None  # in its stream, of its last delivery
+
+    def again(self) -> commands.Basic.Consume:
+        """The request that lets it go on."""
+        if self.offset is not None:
+            arguments = dict(self.method.arguments or {})
+            self.method.arguments = {**arguments, STREAM_OFFSET: self.offset + 1}
+        return self.method
+
+
+@attrs.define(eq=False)
+class ChannelSetup:
+    prefetch: int = 0  # of each consumer that begins; 0: no limit
+    shared_prefetch: int = 0  # of all consumers together
+    last_queue: str = ""  # that an empty name in a request stands for
+    consumers: dict[str, LaidConsumer] = attrs.field(factory=dict)  # by their tags, in their order
+
+    def record(self, request: base.Frame, answer: base.Frame | None) -> None:
+        """Note a request that the broker has accepted, or wasn't asked to answer."""
+        match request:
+            case commands.Basic.Qos() if request.global_:
+                self.shared_prefetch = request.prefetch_count or 0
+            case commands.Basic.Qos():
+                self.prefetch = request.prefetch_count or 0
+            case commands.Basic.Consume():
+                if isinstance(answer, commands.Basic.ConsumeOk):
+                    request.consumer_tag = answer.consumer_tag or ""
+                request.queue = request.queue or self.last_queue
+                request.nowait = False
+                self.consumers[request.consumer_tag] = LaidConsumer(request, self.prefetch)
+            case commands.Basic.Cancel():
+                self.consumers.pop(request.consumer_tag or "", None)
+            case commands.Queue.Declare():
+                named = isinstance(answer, commands.Queue.DeclareOk) and answer.queue
+                self.last_queue = named or request.queue
+
+    def requests(self) -> Iterator[tuple[base.Frame, LaidConsumer | None]]:
+        """The requests that set the channel up again, in order; each with its consumer."""
+        yield commands.Channel.Open(), None
+        if self.shared_prefetch:
+            yield commands.Basic.Qos(prefetch_count=self.shared_prefetch, global_=True), None
+        prefetch = 0
+        for consumer in list(self.consumers.values()):
+            if consumer.prefetch != prefetch:
+                prefetch = consumer.prefetch
+                yield commands.Basic.Qos(prefetch_count=prefetch), None
+            yield consumer.again(), consumer
+        if self.prefetch != prefetch:
+            yield commands.Basic.Qos(prefetch_count=self.prefetch), None

@@ -1,0 +1,202 @@
+"""
+The requests of a client on its channels: passed to the primary while the channel is there. If it
+isn't, they are answered from what is remembered, or held until it is.
+"""
+
+import secrets
+from typing import Final
+
+import attrs
+import trio
+from pamqp import base, commands
+
+from gateway.frontends.rabbitmq.channel import AwaitedRequest, RelayedChannel
+from gateway.frontends.rabbitmq.ending import Ending
+from gateway.frontends.rabbitmq.publishes import Publishes
+from gateway.frontends.rabbitmq.session import ClientSession
+from gateway.wire.rabbitmq.errors import NOT_ALLOWED, PRECONDITION_FAILED
+from gateway.wire.rabbitmq.frames import method_frame
+from gateway.wire.rabbitmq.relayed import SETTLEMENTS, RelayedFrame, delivery_tag
+
+# Seconds that a request waits for the primary: half of what RabbitMQ.Client waits for an answer.
+PATIENCE: Final = 10.0
+_MOST_HELD: Final = 1000  # requests of a channel: a client that asks for answers has one
+_TX: Final = (commands.Tx.Select, commands.Tx.Commit, commands.Tx.Rollback)
+
+
+@attrs.define(eq=False)
+class Requests:
+    _session: ClientSession
+    _publishes: Publishes
+    _ending: Ending
+    _nursery: trio.Nursery
+
+    def handle(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
+        """Handle a method of the client that has no content."""
+        if self._session.is_on_wire and channel.is_open_upstream:
+            self._pass_on(channel, frame)
+        elif frame.method_index in SETTLEMENTS:
+            self._settle_away(channel, frame)
+        else:
+            self._handle_away(channel, frame, frame.method())
+
+    def _pass_on(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
+        """Pass a method to the primary; note what it changes there."""
+        if frame.method_index in SETTLEMENTS:
+            self._session.to_primary.put(channel.tags.settled(frame))
+            return
+        method = frame.method()
+        session = self._session
+        session.holds = session.holds or _holds(method)
+        match method:
+            case commands.Tx.Select():
+                channel.is_transacted = True
+            case commands.Channel.CloseOk():
+                session.close_channel(channel)
+            case commands.Confirm.Select():
+                channel.upstream_confirms = channel.client_confirms = True
+        if method.synchronous and not getattr(method, "nowait", False):
+            channel.awaited.append(AwaitedRequest(frame, method))
+        else:
+            channel.setup.record(method, None)
+        session.to_primary.put(frame.data)
+
+    def on_reply(self, channel: RelayedChannel, frame: RelayedFrame, method: base.Frame) -> None:
+        """Handle a method of the primary that has no content: an answer, a close, a cancel."""
+        if (request := channel.answered(method)) is not None:
+            channel.setup.record(request, method)
+        data = frame.data
+        match method:
+            case commands.Channel.Close():
+                channel.is_closed = True
+                self._publishes.forget(channel)
+                data = method_frame(channel.number, channel.tags.of_client(method))
+            case commands.Channel.CloseOk():
+                self._publishes.forget(channel)
+                self._session.close_channel(channel)
+            case commands.Basic.Cancel():
+                channel.setup.consumers.pop(method.consumer_tag or "", None)
+        self._session.to_client.put(data)
+
+    # --- away
+
+    def lose(self) -> None:
+        """The connection upstream is lost: answer what was asked, or hold it."""
+        for channel in list(self._session.channels.values()):
+            awaited, channel.awaited = channel.awaited, []
+            for request in awaited:
+                # Where the queue may be missing, the primary is to say so.
+                if isinstance(request.method, commands.Basic.Consume):
+                    self._hold(channel, request.frame)
+                else:
+                    self._handle_away(channel, request.frame, request.method)
+
+    def _settle_away(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
+        """A settlement of what was lost means nothing: it's delivered again."""
+        if channel.tags.is_unknown(frame) and channel.replies is None:
+            text = f"PRECONDITION_FAILED - unknown delivery tag {delivery_tag(frame)}"
+            self._close_channel_with(channel, PRECONDITION_FAILED, text, frame.method())
+
+    def _handle_away(
+        self, channel: RelayedChannel, frame: RelayedFrame, method: base.Frame
+    ) -> None:
+        if channel.replies is not None or channel.held:
+            self._hold(channel, frame)
+        elif isinstance(method, commands.Channel.Close):
+            self._nursery.start_soon(self._close_channel, channel)
+        elif isinstance(method, commands.Channel.CloseOk):
+            self._session.close_channel(channel)
+        elif isinstance(method, _TX):
+            self._ending.close_away()
+        elif not self._answer(channel, method):
+            self._hold(channel, frame)
+
+    def _answer(self, channel: RelayedChannel, method: base.Frame) -> bool:
+        """Answer from what is remembered; False: only the primary can."""
+        if isinstance(method, commands.Basic.Consume) and not self._may_consume(channel, method):
+            return True
+        answer = _answer_away(method)
+        if answer is None:
+            return False
+        channel.setup.record(method, answer)
+        if not getattr(method, "nowait", False) and method.synchronous:
+            self._session.answer(channel.number, answer)
+        return True
+
+    def _may_consume(self, channel: RelayedChannel, consume: commands.Basic.Consume) -> bool:
+        if consume.consumer_tag in channel.setup.consumers:
+            text = f"NOT_ALLOWED - attempt to reuse consumer tag '{consume.consumer_tag}'"
+            self._ending.close(NOT_ALLOWED, text)
+            return False
+        return True
+
+    def _hold(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
+        if not channel.held:
+            channel.held_since = trio.current_time()
+        channel.held.append(frame)
+        if len(channel.held) > _MOST_HELD:
+            self._ending.close_away()
+
+    def release_held(self, channel: RelayedChannel) -> None:
+        """The channel is open again: pass on what waits for it."""
+        held, channel.held = channel.held, []
+        for frame in held:
+            self.handle(channel, frame)
+
+    def is_waiting_long(self, now: float) -> bool:
+        """True if a request has waited longer than a client should."""
+        return any(
+            channel.held and now - channel.held_since > PATIENCE
+            for channel in self._session.channels.values()
+        )
+
+    def _close_channel_with(
+        self, channel: RelayedChannel, code: int, text: str, of: base.Frame
+    ) -> None:
+        """Close a channel of the client, as the primary does after an error."""
+        channel.is_closed = True
+        class_id, method_id = divmod(of.index, 0x10000)
+        close = commands.Channel.Close(code, text[:255], class_id, method_id)
+        self._session.answer(channel.number, close)
+
+    async def _close_channel(self, channel: RelayedChannel) -> None:
+        await self._publishes.wait_until_pair_is_done()
+        if self._session.channels.get(channel.number) is channel:
+            self._session.close_channel(channel)
+            self._session.answer(channel.number, commands.Channel.CloseOk())
+
+
+def _holds(method: base.Frame) -> bool:
+    """True if the effect of that method ends with the connection, and isn't made again."""
+    if isinstance(method, commands.Queue.Declare):
+        lasts = method.durable and not method.exclusive and not method.auto_delete
+        return not (method.passive or (lasts and method.queue))
+    if isinstance(method, commands.Exchange.Declare):
+        return not (method.passive or (method.durable and not method.auto_delete))
+    return False
+
+
+def _answer_away(method: base.Frame) -> base.Frame | None:
+    """The answer to a request that nobody but the gateway need know of now."""
+    match method:
+        case commands.Basic.Consume():
+            tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
+            return commands.Basic.ConsumeOk(consumer_tag=tag)
+        case commands.Basic.Cancel():
+            return commands.Basic.CancelOk(consumer_tag=method.consumer_tag)
+        case commands.Basic.Get():
+            return commands.Basic.GetEmpty()
+        case commands.Channel.Flow():
+            return commands.Channel.FlowOk(active=method.active)
+        case _:
+            kind = _PLAIN.get(type(method))
+            return None if kind is None else kind()
+
+
+_PLAIN: Final[dict[type[base.Frame], type[base.Frame]]] = {
+    commands.Basic.Qos: commands.Basic.QosOk,
+    commands.Basic.Recover: commands.Basic.RecoverOk,
+    commands.Basic.RecoverAsync: commands.Basic.RecoverOk,  # not told: it has no answer
+    commands.Channel.Open: commands.Channel.OpenOk,
+    commands.Confirm.Select: commands.Confirm.SelectOk,
+}

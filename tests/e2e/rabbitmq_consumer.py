@@ -1,0 +1,43 @@
+"""
+A consumer with pika: `python rabbitmq_consumer.py PORT QUEUE`.
+
+Acknowledges each message, with a prefetch of ten, until a line comes on its standard input; then
+prints the bodies that it got, and the first error.
+"""
+
+import json
+import select
+import sys
+from typing import Any
+
+import pika
+
+
+def main(port: int, queue: str) -> None:
+    bodies: list[str] = []
+    error = ""
+
+    def take(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        bodies.append(body.decode())
+        channel.basic_ack(method.delivery_tag)
+
+    try:
+        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        channel.basic_qos(prefetch_count=10)
+        channel.basic_consume(queue, take)
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            connection.process_data_events(time_limit=0.2)
+        before = -1
+        while before < len(bodies):  # until nothing comes any more
+            before = len(bodies)
+            connection.process_data_events(time_limit=2)
+        connection.close()
+    except pika.exceptions.AMQPError as failure:
+        error = repr(failure)
+    sys.stdout.write(json.dumps({"bodies": bodies, "error": error}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,203 @@
+"""A client and a primary of the test, with the front end between them, in virtual time."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+from pamqp import base, commands, header
+from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, Unreachable
+from gateway.domain.failover import State
+from gateway.domain.message import Message
+from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
+from gateway.frontends.rabbitmq.session import RelayTarget
+from gateway.wire.rabbitmq.frames import content_frames, method_frame
+from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader
+
+SLOW = 2.0
+Stream = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
+
+
+@attrs.define(eq=False)
+class Peer:
+    """A side of a connection, which speaks methods."""
+
+    stream: Stream
+    reader: FrameReader = attrs.field(factory=FrameReader)
+    arrived: list[base.Frame] = attrs.field(factory=list)
+
+    async def send(self, channel: int, *methods: base.Frame) -> None:
+        await self.stream.send_all(b"".join(method_frame(channel, each) for each in methods))
+
+    async def publish(self, body: bytes, queue: str = "orders", exchange: str = "") -> None:
+        publish = commands.Basic.Publish(exchange=exchange, routing_key=queue)
+        head = header.ContentHeader(body_size=len(body), properties=commands.Basic.Properties())
+        frames = content_frames(1, head.marshal(), body, 4096)
+        await self.stream.send_all(method_frame(1, publish) + b"".join(frames))
+
+    async def deliver(
+        self, tag: int, body: bytes, *, redelivered: bool = False, **how: Any
+    ) -> None:
+        deliver = commands.Basic.Deliver("workers", tag, redelivered, "", "orders")
+        properties = commands.Basic.Properties(**how)
+        head = header.ContentHeader(body_size=len(body), properties=properties)
+        frames = content_frames(1, head.marshal(), body, 4096)
+        await self.stream.send_all(method_frame(1, deliver) + b"".join(frames))
+
+    async def next(self) -> base.Frame:
+        """The next method; contents are skipped."""
+        with trio.fail_after(60):
+            while not self.arrived:
+                data = await self.stream.receive_some()
+                assert data, "the connection has ended"
+                frames = self.reader.feed(bytes(data))
+                self.arrived += [each.method() for each in frames if each.kind == 1]
+        return self.arrived.pop(0)
+
+    async def hears(self, kind: type[base.Frame]) -> Any:
+        method = await self.next()
+        assert isinstance(method, kind), method.name
+        return method
+
+    async def skip_header(self) -> None:
+        assert bytes(await self.stream.receive_some(8)) == PROTOCOL_HEADER
+
+
+@attrs.define(eq=False)
+class Pair:
+    """A broker that stores."""
+
+    sent: list[Message] = attrs.field(factory=list)
+    error: BrokerError | None = None
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        self.sent += messages
+
+    def bodies(self) -> list[bytes]:
+        return [bytes(each.body) for each in self.sent]
+
+
+@attrs.define(eq=False)
+class States:
+    """The states of the pair's entities."""
+
+    state: State = State.PRIMARY
+    evidence: list[str] = attrs.field(factory=list)
+
+    def state_of(self, entity: EntityPath) -> State:
+        return self.state
+
+    def begin(self, entity: EntityPath) -> str:
+        return entity.name
+
+    def sent(self, attempt: str, *, late: bool = False) -> None:
+        self.evidence.append(f"{attempt} sent")
+
+    def slow(self, attempt: str, *, is_silence: bool = True) -> None:
+        self.evidence.append(f"{attempt} slow")
+
+    def failed(self, attempt: str, error: BrokerError) -> None:
+        self.evidence.append(f"{attempt} failed")
+
+    def release(self, attempt: str) -> None:
+        self.evidence.append(f"{attempt} released")
+
+
+@attrs.define(eq=False)
+class Harness:
+    client: Peer
+    primary: Peer
+    pair: Pair
+    states: States
+    dialled: trio.MemoryReceiveChannel[Peer]
+
+    async def confirmed_once(self) -> None:
+        """The primary has let this login publish."""
+        await self.client.send(1, commands.Channel.Open())
+        await self.primary.hears(commands.Channel.Open)
+        await self.primary.send(1, commands.Channel.OpenOk())
+        await self.client.hears(commands.Channel.OpenOk)
+        await self.client.send(1, commands.Confirm.Select())
+        await self.primary.hears(commands.Confirm.Select)
+        await self.primary.send(1, commands.Confirm.SelectOk())
+        await self.client.hears(commands.Confirm.SelectOk)
+        await self.client.publish(b"first")
+        await self.primary.hears(commands.Basic.Publish)
+        await self.primary.send(1, commands.Basic.Ack(1))
+        assert (await self.client.hears(commands.Basic.Ack)).delivery_tag == 1
+
+    async def consumes(self, **how: Any) -> None:
+        """A consumer with a prefetch of five, on the channel that is open."""
+        await self.client.send(1, commands.Basic.Qos(prefetch_count=5))
+        await self.primary.hears(commands.Basic.Qos)
+        await self.primary.send(1, commands.Basic.QosOk())
+        await self.client.hears(commands.Basic.QosOk)
+        await self.client.send(1, commands.Basic.Consume(queue="orders", **how))
+        await self.primary.hears(commands.Basic.Consume)
+        await self.primary.send(1, commands.Basic.ConsumeOk("workers"))
+        await self.client.hears(commands.Basic.ConsumeOk)
+
+    async def next_primary(self) -> Peer:
+        """The primary of another connection, logged in as the client did."""
+        with trio.fail_after(60):
+            peer = await self.dialled.receive()
+        await log_in_at(peer)
+        return peer
+
+
+async def log_in_at(peer: Peer) -> None:
+    await peer.skip_header()
+    await peer.send(0, commands.Connection.Start(server_properties={}, mechanisms="PLAIN"))
+    await peer.hears(commands.Connection.StartOk)
+    await peer.send(0, commands.Connection.Tune(2047, 131_072, 0))
+    await peer.hears(commands.Connection.TuneOk)
+    await peer.hears(commands.Connection.Open)
+    await peer.send(0, commands.Connection.OpenOk())
+
+
+async def log_in(client: Peer) -> None:
+    await client.stream.send_all(PROTOCOL_HEADER)
+    await client.hears(commands.Connection.Start)
+    able = {"capabilities": {"consumer_cancel_notify": True}}
+    start = commands.Connection.StartOk(able, "PLAIN", "\0anna\0secret", "en_US")
+    await client.send(0, start)
+    await client.hears(commands.Connection.Tune)
+    await client.send(0, commands.Connection.TuneOk(2047, 131_072, 0), commands.Connection.Open())
+    await client.hears(commands.Connection.OpenOk)
+
+
+@asynccontextmanager
+async def harness(vhost: str = "/") -> AsyncIterator[Harness]:
+    dials, dialled = trio.open_memory_channel[Peer](10)
+    pair, states = Pair(), States()
+
+    async def dial() -> Stream:
+        await trio.lowlevel.checkpoint()
+        ours, theirs = memory_stream_pair()
+        try:
+            dials.send_nowait(Peer(theirs))
+        except trio.BrokenResourceError:
+            raise Unreachable("refused") from None
+        return ours
+
+    target = RelayTarget(
+        dial=dial, broker=pair, states=states, login_timeout=10.0, slow=SLOW, vhost=vhost
+    )
+    ours, theirs = memory_stream_pair()
+    frontend = RabbitmqFrontend(target)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(frontend.serve_connection, ours)
+        client = Peer(theirs)
+        async with trio.open_nursery() as logins:
+            logins.start_soon(log_in, client)
+            primary = await dialled.receive()
+            await log_in_at(primary)
+        yield Harness(client, primary, pair, states, dialled)
+        nursery.cancel_scope.cancel()
