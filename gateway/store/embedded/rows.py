@@ -12,7 +12,7 @@ import attrs
 from gateway.store.embedded.changes import StoreChanges
 from gateway.store.embedded.counters import DeliveryCounts
 from gateway.store.embedded.tables import HIDDEN, SCHEDULED
-from gateway.store.engine.records import MAX_SEQUENCE, Row, State, Total, Totals
+from gateway.store.engine.records import MAX_SEQUENCE, Row, State, Total, Totals, within
 
 TEXTS: Final = "reason, description, session, source"
 _RAW_TEXTS: Final = ", ".join(f"CAST({column} AS BLOB)" for column in TEXTS.split(", "))
@@ -30,6 +30,7 @@ _FIRST_FROM: Final = (
 _AFTER: Final = (
     f"{_SELECT} WHERE queue = ? AND state = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 )
+_SIZES: Final = _AFTER.replace(_SELECT, "SELECT size FROM message")
 _DUE: Final = (
     f"{_SELECT} WHERE queue = ? AND due <= ? AND {SCHEDULED} ORDER BY due, sequence LIMIT ?"
 )
@@ -125,6 +126,12 @@ class SqliteRows:
         self._changes.show(after=sequence)
         rows = self._select(_AFTER, state, sequence, ahead.size(limit))
         return ahead.keep(place, rows, limit)
+
+    def page(self, state: State, sequence: int, limit: int, most_bytes: int) -> Sequence[Row]:
+        self._changes.show(after=sequence)
+        values = (self._queue, state, sequence, min(limit, MAX_SEQUENCE))
+        sizes = [size for (size,) in self._connection.execute(_SIZES, values)]
+        return self._select(_AFTER, state, sequence, within(sizes, most_bytes))
 
     def due(self, date: int, limit: int, *, hidden: bool) -> Sequence[Row]:
         self._changes.flush()

@@ -9,7 +9,8 @@ after COMMIT has returned. While one batch is synced, the next one forms by itse
   waits ◀─────────────────────────────────────────────────────────── reschedule
 
 Steps run in the order of the calls, including those that had to wait for room. A step is committed
-even if the calling task is cancelled.
+even if the calling task is cancelled. Large reads have an order of their own: each runs alone,
+after the other steps that were requested meanwhile. So a send waits for one of them, not for many.
 
 The durations of commits, and the numbers of operations that share one, are counted.
 """
@@ -17,7 +18,7 @@ The durations of commits, and the numbers of operations that share one, are coun
 import queue
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -75,6 +76,8 @@ class Writer:
     # Steps that wait for room, in order, each with a task that still waits.
     _waiting: "OrderedDict[Step[Any], None]" = attrs.field(factory=OrderedDict)
     _asked: "queue.SimpleQueue[Step[Any] | None]" = attrs.field(factory=queue.SimpleQueue)
+    _reads: deque[Step[Any]] = attrs.field(factory=deque)  # large ones, taken from `_asked`
+    _latest: Now | None = None  # of the last batch
     _now: Now | None = None  # the last reading of the clocks for the batch that is being collected
     _closed: str = "the store is not open"  # why no step is accepted; empty: steps are accepted
     _refusal: StoreError | None = None
@@ -198,12 +201,14 @@ class Writer:
             self.failed.set()
         while self._waiting:
             self._put(self._next_waiting())
-        left: list[Step[Any]] = []
+        left = [*self._reads]
+        self._reads.clear()
         while not self._asked.empty():
             step = self._asked.get_nowait()
             if step is not None:
-                step.error = Unavailable(self._closed)
                 left.append(step)
+        for step in left:
+            step.error = Unavailable(self._closed)
         self._answer(left, StepReport())
         self._ended.set()
 
@@ -237,11 +242,23 @@ class Writer:
             if batch:
                 self._run_batch(committer, batch)
                 committer.shorten_log()
+            while self._reads and not committer.failed:
+                self._run_batch(committer, [self._next_read()])
+                if not last:
+                    break
             if last:
                 return
 
+    def _next_read(self) -> Step[Any]:
+        """The next large read, which runs no earlier than the steps before it did."""
+        read = self._reads.popleft()
+        if self._latest is not None and self._latest.monotonic > read.now.monotonic:
+            read.now = self._latest
+        return read
+
     def _run_batch(self, committer: Committer, steps: Sequence[Step[Any]]) -> None:
         report: StepReport | None = None
+        self._latest = steps[-1].now
         began = time.perf_counter()
         try:
             report = committer.run(steps)
@@ -253,26 +270,31 @@ class Writer:
 
     def _next_batch(self, committer: Committer) -> tuple[list[Step[Any]], bool]:
         """
-        The requested steps, at least one, and whether they are the last ones; no step after an idle
-        time.
+        The requested steps, and whether they are the last ones; none after an idle time, or if all
+        are large reads, which wait in `_reads`.
         """
         batch: list[Step[Any]] = []
         size = 0
         try:
-            step = self._asked.get(timeout=_IDLE if committer.untidy else None)
+            step = self._next_step(committer)
             self._now = None
             while step is not None:
-                batch.append(step)
+                (self._reads if step.is_large_read else batch).append(step)
                 size += step.cost
                 if len(batch) >= _MOST_STEPS or size >= _MOST_BYTES:
                     return batch, False
                 step = self._asked.get_nowait()
         except queue.Empty:
-            report = None if batch else committer.tidy()
+            report = None if batch or self._reads else committer.tidy()
             if report is not None:
                 self._hop(self._tell, report)
             return batch, False
         return batch, True
+
+    def _next_step(self, committer: Committer) -> Step[Any] | None:
+        if self._reads:
+            return self._asked.get_nowait()
+        return self._asked.get(timeout=_IDLE if committer.untidy else None)
 
     def _hop(self, function: Callable[..., object], *arguments: object) -> None:
         """Call the function on Trio's side, if Trio still runs."""

@@ -39,9 +39,6 @@ from gateway.store.engine.session_rules import SessionRules
 from gateway.store.engine.sessions import Sessions
 from gateway.store.engine.visibility import VisibilityRules
 
-# Rows of each state that a peek reads at once, until they are known to be small.
-_FEW: Final = 8
-_SMALL: Final = 64 * 1024  # bytes of that many small rows
 _GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
 
 
@@ -422,16 +419,11 @@ class Queue:
     def _rows_from(self, state: State, number: int, limit: int) -> Iterator[Row]:
         """The rows of one state, read a few at a time if they are large."""
         first = self._content.storage.rows.first_from(state, number)
-        if first is None:
-            return
-        sequence = first - 1
-        few = wanted = min(_FEW, limit)
-        while page := self._content.storage.rows.after(state, sequence, wanted):
+        sequence = None if first is None else first - 1
+        while sequence is not None:
+            page = self._content.storage.rows.page(state, sequence, limit, MOST_PEEKED)
             yield from page
-            if len(page) < wanted:
-                return
-            sequence = page[-1].sequence
-            wanted = limit if sum(row.size for row in page) < _SMALL else few
+            sequence = page[-1].sequence if page else None
 
     def info(self) -> EntityInfo:
         entity, index = self.entity, self._content.index

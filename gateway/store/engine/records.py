@@ -4,7 +4,9 @@ The stored form of messages and sessions, and the protocols that a storage imple
 Dates are microseconds since 1970 UTC as int, which compare alike in SQL and in Python.
 """
 
+import bisect
 import enum
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, Protocol
@@ -203,6 +205,10 @@ class Rows(Protocol):
         """Rows of one state with a higher sequence, in order."""
         ...
 
+    def page(self, state: State, sequence: int, limit: int, most_bytes: int) -> Sequence[Row]:
+        """As `after`, but none after those that have `most_bytes` together."""
+        ...
+
     def due(self, date: int, limit: int, *, hidden: bool) -> Sequence[Row]:
         """Hidden rows, or scheduled ones, that are due, the earliest first."""
         ...
@@ -311,6 +317,12 @@ class SeenIds(Protocol):
     def forget(self, wall: int, limit: int) -> None:
         """Remove up to `limit` ids that no longer count as duplicates."""
         ...
+
+
+def within(sizes: Iterable[int], most_bytes: int) -> int:
+    """The number of first messages that have `most_bytes` together; all, if they have less."""
+    sums = [*itertools.accumulate(sizes)]
+    return min(bisect.bisect_left(sums, most_bytes) + 1, len(sums))
 
 
 class Numbers(Protocol):

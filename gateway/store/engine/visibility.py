@@ -73,15 +73,12 @@ class VisibilityRules:
         """
         content = self._content
         page = limit + min(content.index.locked, _PAGE) if after < 0 else _PAGE
-        rows = content.storage.rows.after(State.ACTIVE, after, page)
-        found, size = list[Row](), 0
-        for row in rows:
-            if size >= MOST_PEEKED:
-                return found[:limit], None
-            if self._is_visible(row, now):
-                found.append(row)
-                size += row.size
-        return found[:limit], rows[-1].sequence if len(rows) == page else None
+        rows = content.storage.rows.page(State.ACTIVE, after, page, MOST_PEEKED)
+        found = [row for row in rows if self._is_visible(row, now)]
+        if sum(row.size for row in found) >= MOST_PEEKED:
+            return found[:limit], None
+        is_cut = len(rows) == page or sum(row.size for row in rows) >= MOST_PEEKED
+        return found[:limit], rows[-1].sequence if is_cut else None
 
     def hide_new(self, row: Row, hidden: int, now: Now) -> Row:
         """Hide a message that was sent in this step, if it was stored in this queue."""

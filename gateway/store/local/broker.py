@@ -304,7 +304,7 @@ class LocalBroker(LocalQueues):
             queue.entity.touch(now)
             return queue.peek(states, from_sequence, limit)
 
-        rows = await self.run_on(entity, work, billed=Operation.PEEK)
+        rows = await self.run_on(entity, work, billed=Operation.PEEK, is_large_read=True)
         return [
             to_delivery(TakenRow(row, row.deliveries), self.unpack(row.content), self.shift)
             for row in rows
@@ -334,12 +334,15 @@ class LocalBroker(LocalQueues):
         *,
         cost: int = STEP_COST,
         billed: Operation | None = Operation.MANAGE,
+        is_large_read: bool = False,
     ) -> T:
         """
         Run `work` as one step; `cost` is the memory that it holds until then, in bytes. With
-        `billed` None, the caller counts the operation itself.
+        `billed` None, the caller counts the operation itself. `is_large_read` is as in `Step`.
         """
-        result = await self._run(self._step(entity, work, cost=cost))
+        step = self._step(entity, work, cost=cost)
+        step.is_large_read = is_large_read
+        result = await self._run(step)
         if billed is not None:
             self.meter.request(billed)
         return result

@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from gateway.store.engine.journal import Journal, put_entry
-from gateway.store.engine.records import Row, SessionRecord, State, Total
+from gateway.store.engine.records import Row, SessionRecord, State, Total, within
 
 _EVER: Final = 2**63  # beyond each number and date of a row
 
@@ -83,6 +83,10 @@ class MemoryRows:
 
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
         return self._found(self._order[state].between(sequence, _EVER, limit))
+
+    def page(self, state: State, sequence: int, limit: int, most_bytes: int) -> Sequence[Row]:
+        rows = self.after(state, sequence, limit)
+        return rows[: within([row.size for row in rows], most_bytes)]
 
     def due(self, date: int, limit: int, *, hidden: bool) -> Sequence[Row]:
         index = self._hidden if hidden else self._due

@@ -31,6 +31,8 @@ class Step(Generic[T]):
     work: Callable[[Namespace, Now], T]
     cost: int = STEP_COST  # bytes
     undo: Callable[[T], None] | None = None
+    # The step reads much and changes nothing that is stored, so that it may run after later ones.
+    is_large_read: bool = False
     task: trio.lowlevel.Task | None = None
     value: T | None = None
     error: BrokerError | None = None

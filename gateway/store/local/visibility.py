@@ -112,7 +112,8 @@ class LocalVisibility:
         found: list[Delivery] = []
         last: int | None = -1
         while last is not None and len(found) < limit:
-            rows, last = await self._on_queue(entity, _peek_after(last, limit - len(found)))
+            peek = _peek_after(last, limit - len(found))
+            rows, last = await self._on_queue(entity, peek, is_large_read=True)
             read = ((row, self._read(entity, row)) for row in rows)
             found += [self._delivery(row, message) for row, message in read if message is not None]
         self._broker.meter.request(Operation.PEEK)
@@ -140,9 +141,14 @@ class LocalVisibility:
             last = await self._on_queue(entity, _clear_after(last))
         self._broker.meter.request(Operation.SETTLE)
 
-    async def _on_queue(self, entity: EntityPath, work: Callable[[Queue, Now], T]) -> T:
+    async def _on_queue(
+        self, entity: EntityPath, work: Callable[[Queue, Now], T], *, is_large_read: bool = False
+    ) -> T:
         return await self._broker.run_on(
-            entity, lambda space, now: work(_receivable(space, entity, now), now), billed=None
+            entity,
+            lambda space, now: work(_receivable(space, entity, now), now),
+            billed=None,
+            is_large_read=is_large_read,
         )
 
     def _report(self, entity: EntityPath, gone: list[Row]) -> None:

@@ -8,6 +8,7 @@ from gateway.store.embedded import schema
 from gateway.store.embedded.changes import ReadAhead, StoreChanges
 from gateway.store.embedded.rows import DeliveryCounts, SqliteRows
 from gateway.store.engine.records import Row, State
+from gateway.store.local.memory_rows import MemoryRows
 
 QUEUE = (1, State.ACTIVE)
 
@@ -164,3 +165,24 @@ def test_nothing_is_read_ahead_across_transactions(tmp_path: Path):
 
     connection.close()
     assert [each.sequence for each in left] == [25]
+
+
+@pytest.mark.parametrize(
+    ("limit", "most_bytes", "expected"),
+    [(100, 30, [3, 4, 5]), (2, 30, [3, 4]), (100, 31, [3, 4, 5, 6]), (100, 0, [3]), (0, 30, [])],
+)
+def test_a_page_ends_with_the_row_that_reaches_its_bytes(
+    tmp_path: Path, limit: int, most_bytes: int, expected: list[int]
+):
+    schema.create(tmp_path / "a.db", 1)
+    connection = schema.connect(tmp_path / "a.db")
+    connection.execute("BEGIN")
+    sqlite = SqliteRows(connection, 1, StoreChanges(connection), DeliveryCounts())
+    memory = MemoryRows()
+    for rows in (sqlite, memory):
+        rows.add([row(number, 10) for number in range(1, 30)])
+
+    found = [rows.page(State.ACTIVE, 2, limit, most_bytes) for rows in (sqlite, memory)]
+
+    connection.close()
+    assert [[each.sequence for each in page] for page in found] == [expected, expected]

@@ -1,15 +1,22 @@
 """The moment at which a step of the writer is considered to run."""
 
 import random
+import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 
+import attrs
 import trio
 
 from gateway.domain.clocks.times import Now
+from gateway.domain.entity import EntityPath
 from gateway.store.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.store.embedded.committer import Committer
 from gateway.store.embedded.writer import Writer
+from gateway.store.engine.deliveries import StepReport
+from gateway.store.local.step import Step
 from tests.store.embedded.stores import ORDERS, numbered
 
 
@@ -61,3 +68,51 @@ async def test_concurrent_steps_have_dates_in_their_order(tmp_path):
 
     enqueued = [each.enqueued for each in stored]
     assert enqueued == sorted(enqueued)
+
+
+@attrs.define
+class NotedBatches:
+    """A committer that notes its batches, and runs none before it may."""
+
+    begun: threading.Event = attrs.field(factory=threading.Event)
+    may_run: threading.Event = attrs.field(factory=threading.Event)
+    batches: list[list[tuple[str, int]]] = attrs.field(factory=list)
+    failed: str = ""
+    untidy: bool = False
+
+    def run(self, steps: Sequence[Step[Any]]) -> StepReport:
+        self.begun.set()
+        self.may_run.wait()
+        self.batches.append([(step.path.name, step.now.wall) for step in steps])
+        return StepReport()
+
+    def shorten_log(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+async def test_each_large_read_runs_alone_after_the_steps_that_came_meanwhile():
+    committer = NotedBatches()
+    writer = Writer(open=lambda: committer, tell=lambda _: None, most_steps=10, most_bytes=10**6)
+    await writer.start()
+    dates = count()
+
+    def post(name: str, *, is_large_read: bool = False) -> None:
+        now = next(dates)
+        step = Step(EntityPath(name), Now(now, now), lambda *_: None, is_large_read=is_large_read)
+        writer.post(step)
+
+    post("send 0")
+    await trio.to_thread.run_sync(committer.begun.wait)
+    for number in (1, 2):
+        post(f"peek {number}", is_large_read=True)
+        post(f"send {number}")
+    committer.may_run.set()
+    await writer.stop()
+
+    assert committer.batches == [
+        [("send 0", 0)],
+        [("send 1", 2), ("send 2", 4)],
+        [("peek 1", 4)],
+        [("peek 2", 4)],
+    ]

@@ -25,6 +25,7 @@ class NaiveRows:
 
     rows: dict[int, Row] = attrs.field(factory=dict)
     read: int = 0
+    paged: int = 0
     durable: list[int] = attrs.field(factory=list)
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -41,6 +42,15 @@ class NaiveRows:
 
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
         return self._some(lambda row: (row.state is state, row.sequence), sequence, 2**63, limit)
+
+    def page(self, state: State, sequence: int, limit: int, most_bytes: int) -> Sequence[Row]:
+        rows, size = list[Row](), 0
+        for row in self.after(state, sequence, limit):
+            if size < most_bytes:
+                rows.append(row)
+            size += row.size
+        self.paged += len(rows)
+        return rows
 
     def due(self, date: int, limit: int, *, hidden: bool) -> Sequence[Row]:
         return self._some(

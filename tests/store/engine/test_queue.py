@@ -241,6 +241,18 @@ def test_a_peek_shows_no_message_after_those_that_are_a_mebibyte_together():
     assert [row.content for row in queue.peek([State.ACTIVE], 12, 100)] == [11]
 
 
+@pytest.mark.parametrize("large", [0, 1, 20])
+def test_a_peek_reads_no_large_messages_beyond_those_that_it_shows(large):
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, *range(40))
+    for number in range(large + 1, 41):
+        rows.rows[number] = attrs.evolve(rows.rows[number], size=MOST_PEEKED)
+
+    assert len(queue.peek([State.ACTIVE], 0, 32)) == large + 1
+    assert rows.paged == large + 1
+
+
 def test_a_peek_passes_damaged_messages_however_many_they_are():
     rows = NaiveRows()
     queue = make(rows)
