@@ -130,6 +130,8 @@ FEW: Final = 100
 # Seconds after an aggressor, in which its requests end and free memory is returned.
 SETTLED: Final = 12.0
 MOST_P99: Final = 1.0  # seconds
+MOST_P50_RATIO: Final = 3.0  # to alone
+MOST_P99_RATIO: Final = 10.0
 CONFIG: Final = """
 [namespaces.here]
 url = "embedded:{folder}/store.db"
@@ -601,6 +603,10 @@ def targets(report: Report) -> Sequence[Target]:
         min(beside, key=lambda cell: cell.rate_ratio),
         max(beside, key=lambda cell: cell.p99),
     )
+    middle, tail = (
+        max(beside, key=lambda cell: cell.p50_ratio),
+        max(beside, key=lambda cell: cell.p99_ratio),
+    )
     largest, keeper = (
         max(beside, key=lambda cell: cell.memory),
         max(beside, key=lambda cell: cell.left),
@@ -610,6 +616,16 @@ def targets(report: Report) -> Sequence[Target]:
             text=f"beside every aggressor at least {LEAST_RATE:.2f} of the rate alone",
             reached=slowest.rate_ratio >= LEAST_RATE,
             found=f"{slowest.rate_ratio:.2f} ({slowest.protocol}, {slowest.aggressor})",
+        ),
+        Target(
+            text=f"p50 of a send at most {MOST_P50_RATIO:.0f} times that alone",
+            reached=middle.p50_ratio <= MOST_P50_RATIO,
+            found=f"{middle.p50_ratio:.1f} ({middle.protocol}, {middle.aggressor})",
+        ),
+        Target(
+            text=f"p99 of a send at most {MOST_P99_RATIO:.0f} times that alone",
+            reached=tail.p99_ratio <= MOST_P99_RATIO,
+            found=f"{tail.p99_ratio:.1f} ({tail.protocol}, {tail.aggressor})",
         ),
         Target(
             text=f"p99 of a send at most {MOST_P99:.0f} s",

@@ -29,6 +29,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Message
 from gateway.frontends.amqp.context import amqp_error, unreadable
+from gateway.net.turns import RequestTurn
 from gateway.wire.amqp.events import AmqpError, TransferReceived
 from gateway.wire.amqp.message import encoded_size
 from gateway.wire.amqp.servicebus.batches import BATCH, contents_of
@@ -84,20 +85,20 @@ class LargeBatch:
         """True if no part has an outcome to come."""
         return self.is_taken and not self.is_under_way
 
-    async def prepare(self) -> None:
+    async def prepare(self, turn: RequestTurn | None) -> None:
         """
-        Decode the next part. All messages are decoded before the first part is taken, because a
-        malformed batch is refused as a whole.
+        Decode the next part, in the given turn of the batch's client. All messages are decoded
+        before the first part is taken, because a malformed batch is refused as a whole.
         """
         if self._contents:
             following = self._contents[self._taken : self._taken + PART]
-            self._part = await self._first_of(following)
+            self._part = await self._first_of(following, turn)
             return
         try:
             size = len(self.event.payload)
             if size > LARGEST:
                 raise MessageTooLarge(f"a batch of {size} bytes, at most {LARGEST} expected")
-            self._part = await self._first_of(self._kept())
+            self._part = await self._first_of(self._kept(), turn)
         except REFUSED as error:
             self._refusal = error_of(error)
 
@@ -137,7 +138,7 @@ class LargeBatch:
             self._contents.append(content)
             yield content
 
-    async def _first_of(self, contents: Iterable[bytes]) -> list[Message]:
+    async def _first_of(self, contents: Iterable[bytes], turn: RequestTurn | None) -> list[Message]:
         """Decode all of them; return the messages of a part, which are the first ones."""
         part: list[Message] = []
         for number, content in enumerate(contents, 1):
@@ -148,4 +149,6 @@ class LargeBatch:
                     encoded_size(message)  # the message keeps its encoding for the namespace
             if number % _SLICE == 0:
                 await trio.lowlevel.checkpoint()  # between two slices others may run
+                if turn is not None:
+                    await turn.give_way()
         return part

@@ -201,7 +201,7 @@ class IncomingLink:
                 most, most_bytes = largest_step(options.max_group, options.max_group_bytes)
                 turn = await self._acquire_turn(most, most_bytes)
                 try:
-                    await self._prepare()
+                    await self._prepare(turn)
                     self._beginning = False
                     group = self._pop_group(most, most_bytes)
                     self._work_on()
@@ -225,7 +225,7 @@ class IncomingLink:
         size = sum(len(each.payload) for each in next_ones)
         return await acquire_turn(min(size, most_bytes), len(next_ones))
 
-    async def _prepare(self) -> None:
+    async def _prepare(self, turn: RequestTurn | None) -> None:
         """Decode what is sent next, if it is a large batch or a part of one."""
         while self._waiting and not (self._is_held_up or self._is_ready(self._waiting[0])):
             first = self._waiting[0]
@@ -235,7 +235,7 @@ class IncomingLink:
                 if self._batch is None:
                     self._batch = LargeBatch(first, self._decode)
                 if not (self._batch.is_ready or self._batch.is_under_way):
-                    await self._batch.prepare()
+                    await self._batch.prepare(turn)
 
     @property
     def _is_held_up(self) -> bool:

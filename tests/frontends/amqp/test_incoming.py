@@ -10,12 +10,13 @@ from gateway.domain.errors import Busy, NotAuthorized, NotSupported, QuotaExceed
 from gateway.domain.message import DataBody, Kind, Message, Typed
 from gateway.domain.topics.filters import Rule, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.frontends.amqp.batches import LargeBatch
 from gateway.frontends.amqp.pending import HeldBackStream, Pending
 from gateway.store.local import memory
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.message import encode_message
 from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.servicebus.batches import BATCH, encode_batch
+from gateway.wire.amqp.servicebus.batches import BATCH, decode_content, encode_batch
 from tests.frontends.amqp.conftest import OneByOne
 from tests.frontends.amqp.sdk import HOST
 from tests.frontends.rest_client import ORDERS
@@ -149,6 +150,27 @@ async def test_others_run_while_a_batch_is_decoded(house, sdk, autojump_clock):
         nursery.cancel_scope.cancel()
 
     assert during >= 3000 / 100
+
+
+class WaysGiven:
+    """A turn that counts how often its request gave way."""
+
+    count = 0
+
+    async def give_way(self):
+        self.count += 1
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_large_batch_gives_way_after_each_slice(autojump_clock):
+    payload, turn = encode_batch([Message(body=b"x")] * 1000), WaysGiven()
+    event = amqp.TransferReceived(None, None, b"", BATCH, payload, settled=False)
+    batch = LargeBatch(event, decode_content)
+
+    await batch.prepare(turn)
+
+    assert turn.count == 1000 / 50
+    assert len(batch.next_part()) == 1000
 
 
 async def test_batches_and_messages_of_a_link_keep_their_order(house, sdk, autojump_clock):
