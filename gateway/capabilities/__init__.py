@@ -57,8 +57,10 @@ from gateway.capabilities.sending import (
 )
 from gateway.capabilities.transactions import (
     Enlists,
+    EnlistsState,
     TransactedSend,
     TransactedSettlement,
+    TransactedState,
     TransactedWork,
     Transacts,
     messages_in,
@@ -79,6 +81,7 @@ __all__ = [
     "Describes",
     "Diverts",
     "Enlists",
+    "EnlistsState",
     "FailsFast",
     "HidesMessages",
     "Identifies",
@@ -103,6 +106,7 @@ __all__ = [
     "Topology",
     "TransactedSend",
     "TransactedSettlement",
+    "TransactedState",
     "TransactedWork",
     "Transacts",
     "Updates",

@@ -1,4 +1,4 @@
-"""Sends and settlements that are done together, or not at all."""
+"""Sends, settlements and states of sessions that are done together, or not at all."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -30,7 +30,18 @@ class TransactedSettlement:
     settlement: Settlement
 
 
-TransactedWork = TransactedSend | TransactedSettlement
+@value
+class TransactedState:
+    """
+    The state of a session that is set when its transaction is committed. Made by
+    `EnlistsState.enlist_state`; `receiver` is as in `TransactedSettlement`.
+    """
+
+    receiver: Receiver
+    state: bytes | None
+
+
+TransactedWork = TransactedSend | TransactedSettlement | TransactedState
 
 
 def sends_in(work: Sequence[TransactedWork]) -> list[TransactedSend]:
@@ -60,9 +71,28 @@ class Enlists(Protocol):
         ...
 
 
+@capability(Receiver, "the state of a session can't be set in a transaction here")
+class EnlistsState(Protocol):
+    """A session's receiver of a namespace with transactions (`Transacts`)."""
+
+    def enlist_state(self, state: bytes | None) -> TransactedState:
+        """
+        Return a state of the session for `Transacts.commit`; until then the session keeps the
+        state that it has. None removes it. Never waits.
+
+        Raises:
+            SessionLockLost: the session is known not to be locked any more.
+            NotSupported: the state can't be set in a transaction.
+        """
+        ...
+
+
 @capability(Broker, "this namespace has no transactions")
 class Transacts(Protocol):
-    """A namespace that does several sends and settlements, of any of its entities, atomically."""
+    """
+    A namespace that does several sends and settlements, of any of its entities, atomically. So it
+    sets states of its sessions.
+    """
 
     async def check_transactions(self) -> None:
         """
@@ -78,14 +108,16 @@ class Transacts(Protocol):
     async def commit(self, work: Sequence[TransactedWork]) -> None:
         """
         Return once all of the work is done, in this order and durably: the messages can be
-        received, and the deliveries are settled.
+        received, the deliveries are settled, and the states of sessions are set.
 
         With an error whose outcome is "not sent", nothing of the work was done, nor will be: no
-        receiver sees a message, and each delivery stays locked until its lock expires. With
+        receiver sees a message, each delivery stays locked until its lock expires, and each session
+        keeps its state. With
         `OutcomeUnknown`, or after a cancellation, either all of the work is done or nothing.
 
         Raises:
-            BrokerError: as `Broker.send` and `Receiver.settle`, for any of the work.
+            BrokerError: as `Broker.send`, `Receiver.settle` and `SessionReceiver.set_state`, for
+                any of the work.
             TransactionRolledBack: the namespace has rolled the transaction back.
         """
         ...

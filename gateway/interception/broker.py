@@ -18,6 +18,7 @@ from gateway.capabilities import (
     DeletesMessages,
     Diverts,
     Enlists,
+    EnlistsState,
     FailsFast,
     HidesMessages,
     Identifies,
@@ -257,7 +258,7 @@ class InterceptedReceiver(Wrapper):
     _chain: InterceptorChain
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (ChangesBody, Enlists, KeepsMessages, SettlesByToken, TakesBack)
+        (ChangesBody, Enlists, EnlistsState, KeepsMessages, SettlesByToken, TakesBack)
     )
 
     @property

@@ -1,5 +1,6 @@
 """The contract of a broker with transactions: all of a commit's work is done, or nothing of it."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ import trio
 
 from gateway.capabilities import (
     Enlists,
+    EnlistsState,
     Peeks,
+    ReceivesDeferred,
     Sessions,
     Topology,
     TransactedSend,
@@ -18,11 +21,12 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
+    InvalidRequest,
     LockLost,
     Outcome,
     TransactionRolledBack,
 )
-from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message
+from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, MessageState
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.offering import required
 from tests.brokers.contract import SECOND, make, numbered, take_one
@@ -163,6 +167,62 @@ async def test_a_session_takes_part_in_a_transaction(broker, orders):
     assert await ids_in(broker, orders) == ["new"]
 
 
+@needs(Capability.TRANSACTIONS | Capability.SESSIONS)
+async def test_the_state_of_a_session_is_set_in_a_transaction(broker, orders):
+    queue = await make(broker, "sessions", requires_session=True)
+    await broker.send(queue, [Message(message_id="1", session_id="a")])
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
+        [delivery] = await receiver.receive(1)
+        settlement = required(receiver, Enlists).enlist(delivery, Complete())
+        enlists = required(receiver, EnlistsState)
+        await receiver.set_state(b"old")
+
+        undone = [settlement, enlists.enlist_state(b"undone"), sends(EntityPath("nowhere"), "lost")]
+        error = await fails(broker, *undone)
+        kept = await receiver.get_state()
+        await commit(broker, settlement, enlists.enlist_state(b"new"), sends(orders, "2"))
+        new = await receiver.get_state()
+        await commit(broker, enlists.enlist_state(None))
+        removed = await receiver.get_state()
+
+    assert isinstance(error, EntityNotFound)
+    assert (kept, new, removed) == (b"old", b"new", None)
+    assert await ids_in(broker, queue) == []
+    assert await ids_in(broker, orders) == ["2"]
+
+
+@needs(Capability.TRANSACTIONS | Capability.SESSIONS)
+async def test_a_state_that_is_too_large_undoes_everything(broker, orders):
+    queue = await make(broker, "sessions", requires_session=True)
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
+        work = required(receiver, EnlistsState).enlist_state(b"x" * 300_000)
+
+        error = await fails(broker, sends(orders, "new"), work)
+
+        assert isinstance(error, InvalidRequest | TransactionRolledBack)
+        assert await receiver.get_state() is None
+    assert await ids_in(broker, orders) == []
+
+
+@needs(Capability.TRANSACTIONS | Capability.DEFERRAL)
+async def test_a_deferred_message_takes_part_in_a_transaction(broker, orders, invoices):
+    await broker.send(orders, numbered("1"))
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+        await receiver.settle(delivery, Defer())
+        deferred = required(receiver, ReceivesDeferred)
+        [again] = await deferred.receive_deferred([delivery.sequence_number])
+        settlement = required(receiver, Enlists).enlist(again, Complete())
+
+        await fails(broker, settlement, sends(EntityPath("nowhere"), "lost"))
+        kept = await ids_in(broker, orders)
+        await commit(broker, settlement, sends(invoices, "new"))
+
+    assert kept == ["1"]
+    assert await ids_in(broker, orders) == []
+    assert await ids_in(broker, invoices) == ["new"]
+
+
 @needs(Capability.TRANSACTIONS | Capability.TOPICS)
 async def test_a_topic_takes_part_in_a_transaction(broker, orders):
     topic = EntityPath("news")
@@ -178,6 +238,20 @@ async def test_a_topic_takes_part_in_a_transaction(broker, orders):
     assert before == []
     assert await ids_in(broker, subscription) == ["2"]
     assert await ids_in(broker, orders) == ["3"]
+
+
+@needs(Capability.TRANSACTIONS | Capability.SCHEDULE)
+async def test_a_message_with_a_date_takes_part_in_a_transaction(broker, orders):
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    later = Message(message_id="later", scheduled=tomorrow)
+
+    await fails(broker, TransactedSend(orders, [later]), sends(EntityPath("nowhere"), "lost"))
+    before = await ids_in(broker, orders)
+    await commit(broker, TransactedSend(orders, [later]))
+
+    assert before == []
+    [there] = await required(broker, Peeks).peek(orders, limit=100)
+    assert there.state is MessageState.SCHEDULED
 
 
 @needs(Capability.TRANSACTIONS)

@@ -8,7 +8,7 @@ from typing import NoReturn
 import attrs
 import trio
 
-from gateway.capabilities import Peeks, SessionReceiver, Sessions
+from gateway.capabilities import EnlistsState, Peeks, SessionReceiver, Sessions, TransactedState
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import SessionLockLost
 from gateway.domain.message import Delivery, ReceiveMode
@@ -110,3 +110,7 @@ class FaultySession(FaultyReceiver):
         self._check_same_life(SessionLockLost("locks don't survive a restart"))
         call = Call(operation=Operation.MANAGE, entity=self.entity)
         await self.broker.operate(call, lambda: self.inner.set_state(state))
+
+    def enlist_state(self, state: bytes | None) -> TransactedState:
+        self._check_same_life(SessionLockLost("locks don't survive a restart"))
+        return required(self.inner, EnlistsState).enlist_state(state)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from string import Template
@@ -73,17 +73,20 @@ def gateway(
     *,
     name: str = "gateway",
     hosts: Sequence[str] = (HOST,),
+    files: Mapping[str, bytes] | None = None,
     **values: object,
 ) -> Iterator[Gateway]:
     """
-    A gateway by that template of this folder, whose `$port` and `$NAME` are filled in. It ends
-    with the block; if it has ended before, the run fails.
+    A gateway by that template of this folder, whose `$port` and `$NAME` are filled in. `files` are
+    put beside its configuration. It ends with the block; if it has ended before, the run fails.
     """
     folder, port = BUILD / name, free_port()
     shutil.rmtree(folder, ignore_errors=True)
     Authority(folder).issue("server", hosts=hosts)
     text = Template((HERE / template).read_text()).substitute(values, port=port)
     (folder / "pairgate.toml").write_text(text)
+    for file, content in (files or {}).items():
+        (folder / file).write_bytes(content)
     started = Gateway(folder, port)
     started.start()
     try:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
+import attrs
 import trio
 
 from gateway.brokers.amqp.peer import NamespaceConnection
@@ -29,16 +30,27 @@ _BILLED: Final[Mapping[type, Operation]] = {
 _LONGEST: Final = 60.0  # seconds that a request may take if the caller has no deadline
 
 
+@attrs.frozen(kw_only=True)
+class PartOf:
+    """The link that a request concerns, by its name, and the transaction that it is part of."""
+
+    link: str | None = None
+    txn_id: bytes | None = None
+
+
+NOTHING: Final = PartOf()
+
+
 async def manage(
     peer: NamespaceConnection,
     meter: Meter,
     entity: EntityPath,
     operation: ops.Operation,
     kind: type[A],
-    link: str | None = None,
+    part_of: PartOf = NOTHING,
 ) -> A:
     """
-    Return the answer, counted by `meter`; `link` is the name of the link that the request concerns.
+    Return the answer, counted by `meter`.
 
     Raises:
         BrokerError: the namespace refused; `OutcomeUnknown` without an answer.
@@ -47,8 +59,9 @@ async def manage(
     timeout = _LONGEST if left == math.inf else max(0.0, min(left, _LONGEST))
     try:
         request = wire.request_of(
-            operation, request_id=None, reply_to="", timeout=timeout, link=link
+            operation, request_id=None, reply_to="", timeout=timeout, link=part_of.link
         )
+        request = attrs.evolve(request, txn_id=part_of.txn_id)
         reply = await peer.ask(f"{entity.name}/{wire.NODE}", request)
     except MessageError as error:
         raise InvalidRequest(str(error)) from error

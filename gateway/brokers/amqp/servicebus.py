@@ -305,10 +305,10 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
 
     async def commit(self, work: Sequence[TransactedWork]) -> None:
         """As `Transacts.commit`, as a transaction of the namespace."""
-        settlements = transactions.settlements_in(work)
-        peer = transactions.peer_of(settlements) or await self._sending.acquire(trio.current_time())
+        held = transactions.held_in(work)
+        peer = transactions.peer_of(held) or await self._sending.acquire(trio.current_time())
         user = self._access.credentials.user
-        await transactions.commit(self._links_on(peer), work, settlements, user, self.meter)
+        await transactions.commit(self._links_on(peer), work, held, user, self.meter)
 
     def _links_on(self, peer: NamespaceConnection) -> transactions.TransactionLinks:
         for each in [each for each in self._transacting if each.over]:

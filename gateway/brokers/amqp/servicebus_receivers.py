@@ -8,11 +8,11 @@ from typing import Any, Final, NoReturn
 import attrs
 import trio
 
-from gateway.brokers.amqp.management import deliveries_of, manage
+from gateway.brokers.amqp.management import PartOf, deliveries_of, manage
 from gateway.brokers.amqp.peer import NamespaceConnection
 from gateway.brokers.amqp.receiver import DrainingReceiver
 from gateway.brokers.amqp.senders import within
-from gateway.capabilities import TransactedSettlement
+from gateway.capabilities import TransactedSettlement, TransactedState
 from gateway.domain.bounded import Bounded
 from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.clocks.times import moved
@@ -88,12 +88,21 @@ class ServiceBusReceiver(DrainingReceiver):
         return link is not None and (link is not self._link or self._peer.is_replaced)
 
     def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
-        """As `Enlists.enlist`."""
+        """As `Enlists.enlist`; a deferred delivery is settled by a request at the commit."""
+        if _token_of(delivery) in self._deferred:
+            return TransactedSettlement(self, delivery, settlement)
         self.place_of(delivery)
         if size_of(settlement) > _MAX_OUTCOME:
             raise NotSupported("its properties don't fit into a settlement of a transaction")
         outcome_of(settlement)
         return TransactedSettlement(self, delivery, settlement)
+
+    def request_for(self, delivery: Delivery, settlement: Settlement) -> ops.Operation | None:
+        """The request that settles a deferred delivery; None: its link settles it."""
+        token = _token_of(delivery)
+        if token not in self._deferred:
+            return None
+        return disposition_of(settlement, token, self._session_name)
 
     def place_of(self, delivery: Delivery) -> tuple[NamespaceConnection, ReceivingLink, DeliveryId]:
         """
@@ -111,6 +120,24 @@ class ServiceBusReceiver(DrainingReceiver):
     def forget(self, delivery: Delivery) -> None:
         """Note that a delivery was settled in a transaction."""
         self._held.pop(_token_of(delivery), None)
+        self._deferred.pop(_token_of(delivery), None)
+
+    @property
+    def peer(self) -> NamespaceConnection:
+        """The connection of its link."""
+        return self._peer
+
+    async def ask_in(self, txn_id: bytes, operation: ops.Operation) -> None:
+        """
+        Return once the namespace has done the operation provisionally, in a transaction that was
+        declared on the receiver's connection.
+
+        Raises:
+            BrokerError: it wasn't done, or that is unknown.
+        """
+        part_of = PartOf(link=self._link.name, txn_id=txn_id)
+        meter = self._dependencies.meter
+        await manage(self._peer, meter, self._entity, operation, ops.Done, part_of)
 
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`."""
@@ -168,8 +195,12 @@ class ServiceBusReceiver(DrainingReceiver):
             peer = await self._dependencies.take()
         with peer.judged():
             return await manage(
-                peer, self._dependencies.meter, self._entity, operation, kind, self._link.name
+                peer, self._dependencies.meter, self._entity, operation, kind, self._as_its
             )
+
+    @property
+    def _as_its(self) -> PartOf:
+        return PartOf(link=self._link.name)
 
 
 @attrs.define(eq=False)
@@ -285,7 +316,16 @@ class ServiceBusSession(ServiceBusReceiver):
 
     async def set_state(self, state: bytes | None) -> None:
         """As `SessionReceiver.set_state`."""
-        await self._manage(ops.SetSessionState(session_id=self.session_id, state=state), ops.Done)
+        await self._manage(self.request_for_state(state), ops.Done)
+
+    def enlist_state(self, state: bytes | None) -> TransactedState:
+        """As `EnlistsState.enlist_state`; the state is set by a request at the commit."""
+        self._check_link()
+        return TransactedState(self, state)
+
+    def request_for_state(self, state: bytes | None) -> ops.Operation:
+        """The request that sets the state."""
+        return ops.SetSessionState(session_id=self.session_id, state=state)
 
     async def delete_messages(self, operation: ops.DeleteMessages) -> ops.Deleted:
         """As `DeletesMessages.delete_messages`, for the messages of this session."""
@@ -307,7 +347,7 @@ class ServiceBusSession(ServiceBusReceiver):
         self._check_link()
         with self._peer.judged():
             return await manage(
-                self._peer, self._dependencies.meter, self._entity, operation, kind, self._link.name
+                self._peer, self._dependencies.meter, self._entity, operation, kind, self._as_its
             )
 
     def _has_left(self, link: ReceivingLink | None) -> bool:

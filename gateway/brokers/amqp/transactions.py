@@ -1,12 +1,13 @@
 """
 Commits transactions in a namespace of Service Bus's kind (AMQP 1.0, part 4).
 
-All links of a transaction are on one connection: the coordinator's, those to send on, and those on
-which the settled deliveries arrived. The links to send on are in one session, that of the first
-delivery, as Service Bus wants it for transactions across entities.
+All links of a transaction are on one connection: the coordinator's, those to send on, those on
+which the settled deliveries arrived, and those to $management, for states of sessions and deferred
+messages. The links to send on are in one session, that of the first delivery, as Service Bus wants
+it for transactions across entities.
 
-    declare ──▶ transfers and dispositions ──▶ discharge ──▶ accepted   all of it is done
-                         │                          ├──────▶ rejected   nothing is done
+    declare ──▶ the work, in transfers, ─────▶ discharge ──▶ accepted   all of it is done
+                dispositions and requests           ├──────▶ rejected   nothing is done
                          └─ any failure: discharge with fail  └──────▶ no answer  unknown
 
 Nothing is discharged before all of the work was accepted: until then a failure, of whatever kind,
@@ -26,9 +27,14 @@ from gateway.brokers.amqp.peer import NamespaceConnection
 from gateway.brokers.amqp.receiver import check_confirmed
 from gateway.brokers.amqp.senders import Sender, attach_sender, drop_idle, within
 from gateway.brokers.amqp.sending import encoded, transfers_of, verdict
-from gateway.brokers.amqp.servicebus_receivers import ServiceBusReceiver
+from gateway.brokers.amqp.servicebus_receivers import ServiceBusReceiver, ServiceBusSession
 from gateway.brokers.meter import Meter
-from gateway.capabilities import TransactedSend, TransactedSettlement, TransactedWork
+from gateway.capabilities import (
+    TransactedSend,
+    TransactedSettlement,
+    TransactedState,
+    TransactedWork,
+)
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -53,6 +59,7 @@ from gateway.wire.amqp.events import (
     TransactionalState,
 )
 from gateway.wire.amqp.events import Outcome as AmqpOutcome
+from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.servicebus.settlements import outcome_of
 from gateway.wire.amqp.transactions import LOCAL, Control, Declare, Discharge, build_control
 
@@ -147,33 +154,57 @@ class Settling:
     outcome: AmqpOutcome
 
 
-def settlements_in(work: Sequence[TransactedWork]) -> list[Settling]:
+@attrs.frozen
+class Asking:
+    """A request to $management: a settlement without a link, or the state of a session."""
+
+    asked: TransactedSettlement | TransactedState
+    receiver: ServiceBusReceiver
+    operation: ops.Operation
+
+    @property
+    def peer(self) -> NamespaceConnection:
+        return self.receiver.peer
+
+
+Held = Settling | Asking
+"""Work that needs a lock."""
+
+
+def held_in(work: Sequence[TransactedWork]) -> list[Held]:
     """
-    The settlements among the work.
+    The settlements and the states of sessions among the work.
 
     Raises:
         LockLost: a delivery isn't locked any more.
-        NotSupported: a delivery is of another namespace.
+        NotSupported: a delivery, or a session, is of another namespace.
     """
-    found = []
-    for each in work:
-        if not isinstance(each, TransactedSettlement):
-            continue
-        if not isinstance(each.receiver, ServiceBusReceiver):
-            raise NotSupported("a transaction settles deliveries of its own namespace only")
-        place = each.receiver.place_of(each.delivery)
-        found.append(Settling(each, each.receiver, *place, outcome_of(each.settlement)))
-    return found
+    return [_held(each) for each in work if not isinstance(each, TransactedSend)]
 
 
-def peer_of(settlements: Sequence[Settling]) -> NamespaceConnection | None:
+def _held(work: TransactedSettlement | TransactedState) -> Held:
+    receiver = work.receiver
+    if isinstance(work, TransactedState):
+        if not isinstance(receiver, ServiceBusSession):
+            raise NotSupported("a transaction sets states of its own namespace's sessions only")
+        return Asking(work, receiver, receiver.request_for_state(work.state))
+    if not isinstance(receiver, ServiceBusReceiver):
+        raise NotSupported("a transaction settles deliveries of its own namespace only")
+    operation = receiver.request_for(work.delivery, work.settlement)
+    if operation is not None:
+        return Asking(work, receiver, operation)
+    place = receiver.place_of(work.delivery)
+    return Settling(work, receiver, *place, outcome_of(work.settlement))
+
+
+def peer_of(held: Sequence[Held]) -> NamespaceConnection | None:
     """
-    The connection on which the settled deliveries arrived; None: no delivery is settled.
+    The connection with the locks; None: the work needs none.
 
     Raises:
-        NotSupported: they arrived on several connections.
+        NotSupported: they are on several connections.
     """
-    peers = {each.peer for each in settlements}
+    peers = {each.peer for each in held}
     if len(peers) > 1:
         raise NotSupported("a transaction can't settle deliveries of several connections")
     return next(iter(peers), None)
@@ -182,12 +213,13 @@ def peer_of(settlements: Sequence[Settling]) -> NamespaceConnection | None:
 async def commit(
     links: TransactionLinks,
     work: Sequence[TransactedWork],
-    settlements: Sequence[Settling],
+    held: Sequence[Held],
     user: str,
     meter: Meter,
 ) -> None:
-    """As `Transacts.commit`, on the connection of these links. `settlements`: those in `work`."""
-    session = settlements[0].link.session if settlements else None
+    """As `Transacts.commit`, on the connection of these links. `held`: of `work`."""
+    sessions = [each.link.session for each in held if isinstance(each, Settling)]
+    session = sessions[0] if sessions else None
     coordinator = await links.coordinator()
     sends = [
         await _prepared(links, each, session, user)
@@ -197,7 +229,7 @@ async def commit(
     txn_id = await _declare(coordinator)
     accepted = False
     try:
-        await _do(sends, settlements, txn_id)
+        await _do(sends, held, txn_id)
         accepted = True
     except BrokerError as error:
         if error.outcome is Outcome.UNKNOWN:
@@ -207,13 +239,19 @@ async def commit(
         if not accepted:
             await _roll_back(coordinator, txn_id)  # noqa: ASYNC102 it is shielded, with a limit
     await _discharge(coordinator, txn_id)
-    for settled in settlements:
-        settled.link.drop(settled.id, settled.outcome)
-        settled.receiver.forget(settled.asked.delivery)
-    if settlements:
-        meter.settled(len(settlements))
+    _forget(held, meter)
     for sent in sends:
         meter.carried(Operation.SEND, len(sent.asked.messages), sent.size)
+
+
+def _forget(held: Sequence[Held], meter: Meter) -> None:
+    """Note that deliveries were settled; their links have no use for them any more."""
+    for each in held:
+        if isinstance(each, Settling):
+            each.link.drop(each.id, each.outcome)
+            meter.settled(1)
+        if isinstance(each.asked, TransactedSettlement):
+            each.receiver.forget(each.asked.delivery)
 
 
 async def _prepared(
@@ -224,9 +262,7 @@ async def _prepared(
     return _EnlistedSend(work, sender, transfers_of(payloads, sender), sum(map(len, payloads)))
 
 
-async def _do(
-    sends: Sequence[_EnlistedSend], settlements: Sequence[Settling], txn_id: bytes
-) -> None:
+async def _do(sends: Sequence[_EnlistedSend], held: Sequence[Held], txn_id: bytes) -> None:
     """
     Write all of the work, then wait until all of it is accepted provisionally.
 
@@ -236,10 +272,12 @@ async def _do(
     state = TransactionalState(txn_id=txn_id)
     told: list[tuple[Settling, InFlight]] = []
     try:
-        for each in settlements:
+        for each in (each for each in held if isinstance(each, Settling)):
             settling = attrs.evolve(state, outcome=each.outcome)
             told.append((each, each.link.enlist(each.id, settling)))
         await _send(sends, state)
+        for asking in (each for each in held if isinstance(each, Asking)):
+            await asking.receiver.ask_in(txn_id, asking.operation)
         for each, in_flight in told:
             check_confirmed(each.outcome, _final(await in_flight.outcome()))
     except LinkVoid as void:

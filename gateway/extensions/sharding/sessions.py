@@ -11,6 +11,7 @@ import trio
 from gateway.brokers.task_scope import TaskScope
 from gateway.capabilities import (
     Enlists,
+    EnlistsState,
     KeepsMessages,
     ReceivesAvailable,
     ReceivesDeferred,
@@ -19,6 +20,7 @@ from gateway.capabilities import (
     SettlesMany,
     TakesBack,
     TransactedSettlement,
+    TransactedState,
 )
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, MessageNotFound
@@ -219,6 +221,12 @@ class ShardedSession(Wrapper):
         if not self.is_in_primary:
             raise elsewhere(self.entity.shard(self.number))
         return required(self.inner, Enlists).enlist(inward(delivery), settlement)
+
+    def enlist_state(self, state: bytes | None) -> TransactedState:
+        """As `EnlistsState.enlist_state`, for a shard in the primary."""
+        if not self.is_in_primary:
+            raise elsewhere(self.entity.shard(self.number))
+        return required(self.inner, EnlistsState).enlist_state(state)
 
     def forget_message(self, delivery: Delivery) -> None:
         """As `KeepsMessages.forget_message`."""

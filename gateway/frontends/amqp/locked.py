@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import Enlists, ReceivesDeferred, SessionReceiver
+from gateway.capabilities import Enlists, EnlistsState, ReceivesDeferred, SessionReceiver
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -190,6 +190,21 @@ def enlist(
             going_back=nullcontext if link is None or not is_back else link.giving_back,
         )
         context.transactions.add_settlement(to, enlisted)
+    return ops.Done()
+
+
+def enlist_state(
+    context: Context, entity: EntityPath, operation: ops.SetSessionState, to: Transaction
+) -> ops.Answer:
+    """
+    Add the state of a session that a link of this connection holds to the transaction.
+
+    Raises:
+        BrokerError: as `Transactions.add_state` and `EnlistsState.enlist_state`.
+    """
+    _, session = _session(context, entity, operation.session_id)
+    work = required(session, EnlistsState).enlist_state(operation.state)
+    context.transactions.add_state(to, work)
     return ops.Done()
 
 

@@ -19,7 +19,7 @@ from gateway.domain.errors import (
     drop_tracebacks,
 )
 from gateway.frontends.amqp.context import Context, Need
-from gateway.frontends.amqp.locked import answer_locked, enlist, holder
+from gateway.frontends.amqp.locked import answer_locked, enlist, enlist_state, holder
 from gateway.net.visits import answering
 from gateway.offering import offered, required
 from gateway.wire.amqp.exchange import NodeRequest, Reply
@@ -108,12 +108,14 @@ class Management:
         self, txn_id: bytes, operation: ops.Operation, asking: trio.CancelScope
     ) -> ops.Answer:
         """
-        Do the operation in a transaction: a settlement waits for the commit. An operation that
-        changes no message is done at once, and isn't undone by a rollback.
+        Do the operation in a transaction: a settlement and a session's state wait for the commit.
+        An operation that changes no message is done at once, and isn't undone by a rollback.
         """
         transaction = self._context.transactions.find_joined(txn_id)
         if isinstance(operation, ops.UpdateDisposition):
             return enlist(self._context, self._entity, operation, transaction)
+        if isinstance(operation, ops.SetSessionState):
+            return enlist_state(self._context, self._entity, operation, transaction)
         if isinstance(operation, _HARMLESS):
             return await self._do(operation, asking)
         raise NotSupported("this request can't be part of a transaction")

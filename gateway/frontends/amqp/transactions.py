@@ -1,9 +1,9 @@
 """
 The transactions of one connection (AMQP 1.0, part 4).
 
-A transaction collects the sends and settlements that its client asks for, which get provisional
-outcomes. The namespace does all of them in one step when the client commits the transaction, and
-learns of none that is rolled back.
+A transaction collects the sends, settlements and states of sessions that its client asks for, which
+get provisional outcomes. The namespace does all of them in one step when the client commits the
+transaction, and learns of none that is rolled back.
 
     declared ──▶ open ──▶ discharged with fail, timed out, coordinator's link ended: nothing is done
                    └────▶ discharged: all of it is done, or nothing (`coordinator.py`)
@@ -25,7 +25,12 @@ from uuid import UUID
 import attrs
 import trio
 
-from gateway.capabilities import TransactedSend, TransactedSettlement, TransactedWork
+from gateway.capabilities import (
+    TransactedSend,
+    TransactedSettlement,
+    TransactedState,
+    TransactedWork,
+)
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -118,7 +123,7 @@ class Transaction:
     link: LinkId  # the coordinator's, on which it was declared
     work: list[TransactedWork] = attrs.field(factory=list)
     enlisted: list[Enlisted] = attrs.field(factory=list)
-    count: int = 0  # messages and settlements
+    count: int = 0  # messages, settlements and states
     size: int = 0  # bytes of memory
     # Why it can only be rolled back. A text: an error holds the frames that raised it, and so the
     # messages that were refused.
@@ -208,6 +213,16 @@ class Transactions:
         self._add(to, enlisted.work, 1, memory_of_settlement(enlisted.work.settlement))
         to.enlisted.append(enlisted)
         self._enlisted.add(enlisted.lock_token)
+
+    def add_state(self, to: Transaction, work: TransactedState) -> None:
+        """
+        Add the state of a session, which is set when the transaction is committed.
+
+        Raises:
+            QuotaExceeded, TransactionRolledBack: as `add_settlement`.
+        """
+        self.find_joined(to.id)
+        self._add(to, work, 1, max(len(work.state or b""), LEAST_SIZE))
 
     def join(self, txn_id: bytes) -> Transaction:
         """

@@ -20,6 +20,7 @@ from gateway.wire.amqp.events import (
     Released,
     SessionId,
     Terminus,
+    TransactionalState,
     TransferReceived,
 )
 from gateway.wire.amqp.exchange import NodeRequest, Reply, build_request, parse_reply
@@ -90,7 +91,8 @@ class Exchange:
 
     async def ask(self, request: NodeRequest) -> Reply:
         """
-        Return the reply. Sets `id` and `reply_to` of the request.
+        Return the reply. Sets `id` and `reply_to` of the request; with a `txn_id` it is part of
+        that transaction.
 
         Raises:
             LinkVoid: the links had ended; nothing was sent.
@@ -102,7 +104,10 @@ class Exchange:
         payload = build_request(attrs.evolve(request, id=id_, reply_to=self._name))
         mine = self._asked[id_] = _PendingRequest()
         try:
-            state = await self._requests.send(payload)
+            within = None if request.txn_id is None else TransactionalState(txn_id=request.txn_id)
+            state = await self._requests.send(payload, state=within)
+            if isinstance(state, TransactionalState):
+                state = state.outcome
             if isinstance(state, Rejected):
                 raise _refused(state)
             if isinstance(state, Released | Modified):

@@ -107,12 +107,14 @@ class SendingLink(ClientLink):
         if self.why is not None:
             raise self.refusal()
 
-    async def send(self, payload: bytes, message_format: int = 0) -> DeliveryState | None:
+    async def send(
+        self, payload: bytes, message_format: int = 0, state: DeliveryState | None = None
+    ) -> DeliveryState | None:
         """
-        Send a message; return the peer's answer, and settle the message. Raises as `post` and
-        `InFlight.outcome`; if cancelled, the outcome is unknown.
+        Send a message as `post`; return the peer's answer, and settle the message. Raises as `post`
+        and `InFlight.outcome`; if cancelled, the outcome is unknown.
         """
-        return await (await self.post(payload, message_format)).outcome()
+        return await (await self.post(payload, message_format, state)).outcome()
 
     async def post(
         self, payload: bytes, message_format: int = 0, state: DeliveryState | None = None

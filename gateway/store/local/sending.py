@@ -10,7 +10,12 @@ from typing import Protocol
 import trio
 
 from gateway.brokers.meter import Meter
-from gateway.capabilities import TransactedSend, TransactedSettlement, TransactedWork
+from gateway.capabilities import (
+    TransactedSend,
+    TransactedSettlement,
+    TransactedState,
+    TransactedWork,
+)
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
@@ -21,6 +26,7 @@ from gateway.store.engine.namespace import Namespace
 from gateway.store.engine.queue import Queue
 from gateway.store.engine.records import Incoming, MessageNumbers
 from gateway.store.local.receiver import LocalReceiver
+from gateway.store.local.sessions import LocalSessionReceiver
 from gateway.store.local.step import STEP_COST
 
 Packed = Sequence[Incoming] | BrokerError
@@ -152,6 +158,15 @@ class _Settlement:
     receiver: LocalReceiver
 
 
+@value
+class _PendingState:
+    asked: TransactedState
+    receiver: LocalSessionReceiver
+
+
+_Prepared = _PendingSend | _Settlement | _PendingState
+
+
 async def commit_in_one_step(broker: TransactionRunner, work: Sequence[TransactedWork]) -> None:
     """
     As `Transacts.commit`. The first work that is refused undoes all the work before it.
@@ -172,6 +187,8 @@ async def commit_in_one_step(broker: TransactionRunner, work: Sequence[Transacte
     places = await broker.run_on(EntityPath(""), step, cost=cost, billed=None)
     if settlements:
         broker.meter.settled(len(settlements))
+    for _ in range(len(prepared) - len(sends) - len(settlements)):
+        broker.meter.request(Operation.MANAGE)
     for settled in settlements:
         settled.receiver.forget(settled.asked.delivery)
     for sent, size, each in zip(sends, sizes, places, strict=True):
@@ -179,11 +196,15 @@ async def commit_in_one_step(broker: TransactionRunner, work: Sequence[Transacte
         broker.record_places(sent.asked.entity, sent.asked.messages, each)
 
 
-def _prepared(broker: TransactionRunner, work: TransactedWork) -> _PendingSend | _Settlement:
+def _prepared(broker: TransactionRunner, work: TransactedWork) -> _Prepared:
     if isinstance(work, TransactedSettlement):
         if not isinstance(work.receiver, LocalReceiver):
             raise NotSupported("a transaction settles deliveries of its own namespace only")
         return _Settlement(work, work.receiver)
+    if isinstance(work, TransactedState):
+        if not isinstance(work.receiver, LocalSessionReceiver):
+            raise NotSupported("a transaction sets states of its own namespace's sessions only")
+        return _PendingState(work, work.receiver)
     check_target(work.entity)
     packed = broker.packed(work.messages)
     if isinstance(packed, BrokerError):
@@ -191,13 +212,14 @@ def _prepared(broker: TransactionRunner, work: TransactedWork) -> _PendingSend |
     return _PendingSend(work, packed)
 
 
-def _run(
-    namespace: Namespace, prepared: Sequence[_PendingSend | _Settlement], now: Now
-) -> Sequence[Places]:
+def _run(namespace: Namespace, prepared: Sequence[_Prepared], now: Now) -> Sequence[Places]:
     places: list[Places] = []
     for each in prepared:
         if isinstance(each, _Settlement):
             each.receiver.settle_in(namespace, each.asked, now)
+            continue
+        if isinstance(each, _PendingState):
+            each.receiver.set_state_in(namespace, each.asked.state, now)
             continue
         namespace.check_room()
         entity = each.asked.entity

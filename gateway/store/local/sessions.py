@@ -7,11 +7,13 @@ from typing import NoReturn
 import attrs
 import trio
 
+from gateway.capabilities import TransactedState
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Settlement
 from gateway.store.engine.deliveries import TakenRow
+from gateway.store.engine.namespace import Namespace
 from gateway.store.engine.queue import Queue
 from gateway.store.engine.records import State
 from gateway.store.engine.session_rules import AcceptedSession
@@ -73,6 +75,20 @@ class LocalSessionReceiver(LocalReceiver):
             self._entity, lambda queue, now: queue.sessions.set_state(holder, state, now)
         )
         self._broker.meter.request(Operation.MANAGE)
+
+    def enlist_state(self, state: bytes | None) -> TransactedState:
+        """As `EnlistsState.enlist_state`: the lock is checked when the transaction is committed."""
+        return TransactedState(self, state)
+
+    def set_state_in(self, namespace: Namespace, state: bytes | None, now: Now) -> None:
+        """
+        Set the session's state within a step of a transaction.
+
+        Raises:
+            BrokerError: as `set_state`; the step must be undone.
+        """
+        queue = namespace.find_or_create(self._entity, now)
+        queue.sessions.set_state(self._accepted.holder, state, now)
 
     def close(self) -> None:
         """Release the session and its locked messages: other receivers may have them soon."""

@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 import trio
 
-from gateway.capabilities import TransactedSettlement
-from gateway.domain.errors import TransactionTimeout, TransactionUnknown
+from gateway.capabilities import TransactedSettlement, TransactedState
+from gateway.domain.errors import QuotaExceeded, TransactionTimeout, TransactionUnknown
 from gateway.domain.message import Complete, Defer, Delivery, Described, Message, ValueBody, symbol
 from gateway.frontends.amqp.pending import Pending
 from gateway.frontends.amqp.transactions import (
@@ -72,6 +72,16 @@ async def test_a_settlement_that_comes_after_the_timeout_of_its_transaction_is_r
 
     with pytest.raises(TransactionTimeout):
         transactions.add_settlement(late, enlisted("two"))
+
+
+async def test_the_states_of_sessions_count_with_their_bytes(nursery: trio.Nursery) -> None:
+    transactions = transactions_of(nursery, max_transaction_bytes=1000)
+    receiver: Any = None  # nothing is committed
+    open_ = transactions.declare(LINK)
+
+    transactions.add_state(open_, TransactedState(receiver, bytes(900)))
+    with pytest.raises(QuotaExceeded):
+        transactions.add_state(open_, TransactedState(receiver, None))
 
 
 async def test_a_message_counts_with_the_memory_that_its_values_take(house: House) -> None:

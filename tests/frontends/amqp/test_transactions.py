@@ -3,6 +3,7 @@
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +33,7 @@ from gateway.wire.amqp.transactions import (
 )
 from tests.frontends.amqp.conftest import House
 from tests.frontends.amqp.sdk import Sdk
+from tests.frontends.amqp.sessions import SQ, holds
 from tests.frontends.amqp.transactions import (
     COORDINATOR,
     LIMIT,
@@ -47,6 +49,7 @@ from tests.harness.faults import Operation, Refuse
 INVOICES = EntityPath("invoices")
 UNKNOWN_ID = "amqp:transaction:unknown-id"
 TIMEOUT = "amqp:transaction:timeout"
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -634,9 +637,11 @@ async def test_a_distributed_transaction_is_not_begun_as_a_local_one(
     assert await controller.declare()
 
 
-async def request_links(controller: Controller) -> tuple[amqp.LinkId, amqp.LinkId]:
+async def request_links(
+    controller: Controller, entity: EntityPath = ORDERS
+) -> tuple[amqp.LinkId, amqp.LinkId]:
     """Links to `$management`: for requests, and for one reply."""
-    sdk, node = controller.sdk, "orders/$management"
+    sdk, node = controller.sdk, f"{entity}/$management"
     replies = await sdk.attached(
         we_send=False, address=node, target=amqp.Terminus(address="replies")
     )
@@ -665,12 +670,16 @@ def request_in(
     return asked
 
 
-async def ask_in(controller: Controller, txn_id: bytes, operation: ops.Operation) -> Reply:
+async def ask_in(
+    controller: Controller, txn_id: bytes, operation: ops.Operation, entity: EntityPath = ORDERS
+) -> Reply:
     """The reply to a management request in a transaction."""
-    requests, replies = await request_links(controller)
+    requests, replies = await request_links(controller, entity)
     asked = request_in(controller, requests, txn_id, payload_of(operation))
     await controller.sdk.outcome(asked)
-    return parse_reply((await controller.sdk.delivery(replies)).payload)
+    reply = parse_reply((await controller.sdk.delivery(replies)).payload)
+    controller.sdk.engine.detach(replies)  # the next reply would come there
+    return reply
 
 
 async def test_a_deferred_message_is_settled_in_a_transaction(
@@ -697,6 +706,48 @@ async def test_a_deferred_message_is_settled_in_a_transaction(
     assert before == ["order"]
     assert outcome == ACCEPTED
     assert (await bodies(house), await bodies(house, INVOICES)) == ([], ["invoice"])
+
+
+async def test_the_state_of_a_session_is_set_when_its_transaction_is_committed(
+    autojump_clock: MockClock, house: House, controller: Controller
+) -> None:
+    """Sample 06 of .NET's SDK: a session's message and its state in one TransactionScope."""
+    await house.broker.create_queue(SQ, QueueProperties(requires_session=True))
+    await house.broker.send(SQ, [Message(session_id="a")])
+    link, _ = await holds(controller.sdk, "a")
+    controller.sdk.engine.grant(link, 1)
+    taken = await controller.sdk.delivery(link)
+    undone, done = await controller.declare(), await controller.declare()
+
+    async def set_in(txn: bytes, state: bytes) -> int:
+        operation = ops.SetSessionState(session_id="a", state=state)
+        return (await ask_in(controller, txn, operation, SQ)).status
+
+    statuses = [await set_in(undone, b"undone"), await set_in(done, b"half done")]
+    await controller.discharge(undone, fail=True)
+    await controller.settle(taken, done)
+    before = await house.broker.list_sessions(SQ, updated_since=LONG_AGO)
+    outcome = await controller.discharge(done)
+
+    assert statuses == [200, 200]
+    assert before == []
+    assert outcome == ACCEPTED
+    assert await house.broker.list_sessions(SQ, updated_since=LONG_AGO) == ["a"]
+    assert await bodies(house, SQ) == []
+
+
+async def test_the_state_of_a_session_that_another_connection_holds_rolls_back(
+    autojump_clock: MockClock, house: House, controller: Controller
+) -> None:
+    await house.broker.create_queue(SQ, QueueProperties(requires_session=True))
+    await holds(await house.client(), "a")
+    txn = await controller.declare()
+
+    operation = ops.SetSessionState(session_id="a", state=b"x")
+    reply = await ask_in(controller, txn, operation, SQ)
+
+    assert reply.condition == "com.microsoft:session-lock-lost"
+    assert condition(await controller.discharge(txn)) == ROLLBACK
 
 
 async def test_a_lock_is_renewed_at_once_beside_a_transaction(

@@ -2,7 +2,13 @@
 
 from typing import Final
 
-from tests.interop.families import artemis, go, java, python
+from tests.interop.families import artemis, go, java, node, python
 from tests.interop.family import Family
 
-FAMILIES: Final[tuple[Family, ...]] = (python.FAMILY, go.FAMILY, artemis.FAMILY, java.FAMILY)
+FAMILIES: Final[tuple[Family, ...]] = (
+    python.FAMILY,
+    node.FAMILY,
+    go.FAMILY,
+    artemis.FAMILY,
+    java.FAMILY,
+)

@@ -23,6 +23,7 @@ NODE: Final = "$management"
 _PREFIX: Final = "com.microsoft:"
 _TYPE: Final = "entity-mgmt"
 _TIMEOUT: Final = "com.microsoft:server-timeout"
+_BARE_TIMEOUT: Final = "server-timeout"  # Go's client has both names, by operation
 _LINK: Final = "associated-link-name"
 
 # Statuses of HTTP, as in the replies of Service Bus.
@@ -72,9 +73,13 @@ def link_of(request: NodeRequest) -> str | None:
 
 
 def timeout_of(request: NodeRequest) -> float | None:
-    """The seconds that the client waits for the reply, if given."""
-    milliseconds = number_of(request.properties.get(_TIMEOUT))
-    return None if milliseconds is None or milliseconds < 0 else milliseconds / 1000
+    """
+    The seconds that the client waits for the reply, if given. Go's client says 0 where it has less
+    than a second left, and ends its wait itself.
+    """
+    said = request.properties
+    milliseconds = number_of(said.get(_TIMEOUT, said.get(_BARE_TIMEOUT)))
+    return None if milliseconds is None or milliseconds <= 0 else milliseconds / 1000
 
 
 def reply_of(request: NodeRequest, operation: ops.Operation, answer: ops.Answer) -> Reply:
