@@ -208,11 +208,19 @@ def test_requests_of_azure_servicebus_for_python_are_parsed(
     assert link_of(request) == (None if name == "get-message-sessions" else "l1")
 
 
-@pytest.mark.parametrize("milliseconds", [None, -1, True, "5", 1.5])
+@pytest.mark.parametrize("milliseconds", [None, -1, 0, True, "5", 1.5])
 def test_a_time_out_that_is_none_is_not_there(milliseconds: Any) -> None:
     properties = {"com.microsoft:server-timeout": milliseconds}
 
     assert timeout_of(NodeRequest(operation="", properties=properties)) is None
+
+
+# azservicebus 1.11, internal/rpc.go, RPC: "server-timeout", a ulong, for all but schedules.
+@pytest.mark.parametrize("name", ["com.microsoft:server-timeout", "server-timeout"])
+def test_a_time_out_has_two_names(name: str) -> None:
+    properties = {name: Typed(Kind.ULONG, 59_000)}
+
+    assert timeout_of(NodeRequest(operation="", properties=properties)) == 59.0
 
 
 def test_arrays_are_real_arrays() -> None:
