@@ -19,7 +19,7 @@ pack = tar --create --sort=name --mtime=@$(DATE) --owner=0 --group=0 --numeric-o
 
 # Other people's clients and their tests, unmodified, against a gateway, family by family
 # (tests/interop/families); some twenty minutes. make interop SUITES="management sync async"
-interop: .venv/.test-stamp .venv-interop/.stamp
+interop: .venv/.test-stamp .venv-interop/.stamp .node/.stamp
 	.venv/bin/python -m tests.interop $(SUITES)
 
 # As root: it mounts a file system and cuts its power.

@@ -1,9 +1,8 @@
 // @azure/storage-queue over TLS: queues, messages, signatures, policies, and identities.
 "use strict";
 
-const { STORAGE, fresh, identity } = require("./place");
+const { STORAGE, fresh, identity, test } = require("./place");
 const assert = require("node:assert/strict");
-const { test } = require("node:test");
 const storage = require("@azure/storage-queue");
 
 // The account and the key of the emulators, which their documentation publishes.
