@@ -1,8 +1,8 @@
 """
 A consumer with pika: `python rabbitmq_consumer.py PORT QUEUE`.
 
-Acknowledges each message, with a prefetch of ten, until a line comes on its standard input; then
-prints the bodies that it got, and the first error.
+Acknowledges each message of the queue, and of one of its own that is bound to `amq.topic`, until a
+line comes on its standard input; then prints the bodies that it got, and the first error.
 """
 
 import json
@@ -25,8 +25,11 @@ def main(port: int, queue: str) -> None:
         connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
         channel = connection.channel()
         channel.queue_declare(queue, durable=True)
+        channel.queue_declare("own", exclusive=True)
+        channel.queue_bind("own", "amq.topic", "news")
         channel.basic_qos(prefetch_count=10)
         channel.basic_consume(queue, take)
+        channel.basic_consume("own", take, exclusive=True)
         while not select.select([sys.stdin], [], [], 0)[0]:
             connection.process_data_events(time_limit=0.2)
         before = -1

@@ -52,6 +52,12 @@ class Site:
         finally:
             connection.close()
 
+    def announce(self) -> None:
+        """Publish to the queues that are bound to `amq.topic`."""
+        connection = self.connect(direct=True)
+        connection.channel().basic_publish("amq.topic", "news", b"news")
+        connection.close()
+
     def drained(self) -> list[tuple[Any, bytes]]:
         """All messages of the queue, taken directly from the broker."""
         connection, found = self.connect(direct=True), []
@@ -176,6 +182,7 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
 
     async def pass_tasks() -> None:
         results["tasks"] = await published(here, "tasks", end, queue=TAKEN)
+        await trio.to_thread.run_sync(here.announce)
         await until_taken(here, all_taken)
 
     async def consume() -> None:
@@ -194,7 +201,7 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
     assert code == 0
     assert [result["error"] for result in results.values()] == [""] * 5
     tasks, consumer = results.pop("tasks"), results.pop("consumer")
-    assert set(consumer["bodies"]) == {f"tasks {n}" for n in range(tasks["sent"])}
+    assert set(consumer["bodies"]) == {"news", *(f"tasks {n}" for n in range(tasks["sent"]))}
     sent = {f"{name} {n}".encode() for name, each in results.items() for n in range(each["sent"])}
     bodies = Counter(body for _, body in found)
     assert set(bodies) == sent

@@ -1,12 +1,16 @@
 """The prefetch and the consumers that a client has set up on a channel; they are laid again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
 from pamqp import base, commands
 
 STREAM_OFFSET: Final = "x-stream-offset"  # an argument of `basic.consume` on a stream
+
+_OfQueue = (
+    commands.Basic.Consume | commands.Queue.Bind | commands.Queue.Unbind | commands.Queue.Delete
+)
 
 
 @attrs.define(eq=False)
@@ -30,8 +34,11 @@ class ChannelSetup:
     last_queue: str = ""  # that an empty name in a request stands for
     consumers: dict[str, LaidConsumer] = attrs.field(factory=dict)  # by their tags, in their order
 
-    def record(self, request: base.Frame, answer: base.Frame | None) -> None:
-        """Note a request that the broker has accepted, or wasn't asked to answer."""
+    def record(self, request: base.Frame, answer: base.Frame | None) -> Sequence[LaidConsumer]:
+        """
+        Note a request that the broker has accepted, or wasn't asked to answer. Return the consumers
+        that it has ended.
+        """
         match request:
             case commands.Basic.Qos() if request.global_:
                 self.shared_prefetch = request.prefetch_count or 0
@@ -40,14 +47,26 @@ class ChannelSetup:
             case commands.Basic.Consume():
                 if isinstance(answer, commands.Basic.ConsumeOk):
                     request.consumer_tag = answer.consumer_tag or ""
-                request.queue = request.queue or self.last_queue
+                self._name(request)
                 request.nowait = False
                 self.consumers[request.consumer_tag] = LaidConsumer(request, self.prefetch)
             case commands.Basic.Cancel():
-                self.consumers.pop(request.consumer_tag or "", None)
+                ended = self.consumers.pop(request.consumer_tag or "", None)
+                return () if ended is None else (ended,)
             case commands.Queue.Declare():
                 named = isinstance(answer, commands.Queue.DeclareOk) and answer.queue
                 self.last_queue = named or request.queue
+            case commands.Queue.Bind() | commands.Queue.Unbind() | commands.Queue.Delete():
+                self._name(request)
+        return ()
+
+    def _name(self, request: _OfQueue) -> None:
+        """Put the name of the last declared queue where an empty one stands for it (1.7.2.3)."""
+        if request.queue:
+            return
+        request.queue = self.last_queue
+        if isinstance(request, commands.Queue.Bind | commands.Queue.Unbind):
+            request.routing_key = request.routing_key or self.last_queue
 
     def requests(self) -> Iterator[tuple[base.Frame, LaidConsumer | None]]:
         """The requests that set the channel up again, in order; each with its consumer."""

@@ -10,7 +10,7 @@ from gateway.frontends.rabbitmq.channel import RelayedChannel
 from gateway.frontends.rabbitmq.ending import FRAME_ERROR, Ending
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.requests import Requests
-from gateway.frontends.rabbitmq.session import CLOSED, MAX_CHANNELS, ClientSession
+from gateway.frontends.rabbitmq.session import CLOSED, ClientSession
 from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError
 from gateway.wire.rabbitmq.relayed import (
     PROTOCOL_HEADER,
@@ -105,8 +105,8 @@ class ClientSide:
 
     def _open_channel(self, frame: RelayedFrame) -> None:
         session = self._session
-        if len(session.channels) >= MAX_CHANNELS:
-            raise ProtocolError(f"more than {MAX_CHANNELS} channels")
+        if len(session.channels) >= session.login.max_channels:
+            raise ProtocolError(f"more than {session.login.max_channels} channels")
         channel = session.channels[frame.channel] = RelayedChannel(frame.channel)
         if not session.is_on_wire:
             session.answer(channel.number, commands.Channel.OpenOk())

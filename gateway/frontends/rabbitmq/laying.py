@@ -1,16 +1,17 @@
 """
-The return to the primary: the client's channels are opened at its new connection, with their
-prefetch and consumers.
+The return to the primary: what has ended with the client's last connection is made again, then its
+channels are opened, with their prefetch and consumers.
 
-The primary may hold the old connection for a while, as after a freeze: an exclusive consumer is
-refused until it's gone (403), and is tried again.
+The primary may hold the old connection for a while, as after a freeze: its exclusive queues (405)
+and exclusive consumers (403) are refused until it's gone, and are tried again.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import attrs
 import trio
-from pamqp import commands
+from pamqp import base, commands
 
 from gateway.frontends.rabbitmq.channel import RelayedChannel
 from gateway.frontends.rabbitmq.channel_setup import LaidConsumer
@@ -21,6 +22,9 @@ from gateway.frontends.rabbitmq.session import ClientSession
 from gateway.wire.rabbitmq.errors import ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED
 
 _PAUSE: Final = 1.0  # seconds between two tries: the primary looks for heartbeats as often
+# The primary ends a silent connection after two to three heartbeats, or when TCP gives it up.
+_HEARTBEATS: Final = 4
+_WITHOUT_HEARTBEATS: Final = 240.0  # seconds: as with RabbitMQ's default of 60
 _HELD_BY_OTHERS: Final = (ACCESS_REFUSED, RESOURCE_LOCKED)
 _IN_USE: Final = ("in exclusive use", "exclusive access")
 
@@ -30,15 +34,21 @@ class Laying:
     _session: ClientSession
     _requests: Requests
     _ending: Ending
+    _patient_until: float = attrs.field(default=0.0, init=False)  # by Trio's clock
 
     async def run(self) -> None:
         """
-        Return when each channel is as it was, or the client knows.
+        Return when all is as it was, or the client knows.
 
         Raises:
             trio.TooSlowError: the primary doesn't answer.
         """
         session = self._session
+        patience = _HEARTBEATS * session.login.heartbeat or _WITHOUT_HEARTBEATS
+        self._patient_until = trio.current_time() + patience
+        made = [(request, None) for request in session.topology.requests()]
+        if made:
+            await self._lay_topology(made)
         session.is_on_wire = True
         async with trio.open_nursery() as nursery:
             for channel in list(session.channels.values()):
@@ -46,18 +56,35 @@ class Laying:
                     channel.replies = ChannelReplies()
                     nursery.start_soon(self._lay, channel, channel.replies)
 
+    async def _lay_topology(self, made: Sequence[tuple[base.Frame, None]]) -> None:
+        """Make it again on a channel that the client doesn't use: a refusal closes the channel."""
+        channels, login = self._session.channels, self._session.login
+        number = max(set(range(1, login.max_channels + 1)).difference(channels))
+        channel = channels[number] = RelayedChannel(number, replies=ChannelReplies())
+        assert channel.replies is not None, "they are new"
+        try:
+            while not await self._asked(channel, channel.replies, made):
+                pass  # another connection had it
+        finally:
+            del channels[number]
+
     async def _lay(self, channel: RelayedChannel, replies: ChannelReplies) -> None:
         try:
-            while not await self._set_up(channel, replies):
+            while not await self._asked(channel, replies, channel.setup.requests()):
                 channel.tags.lose()  # the primary has closed the channel
             channel.is_open_upstream = True
         finally:
             channel.replies = None
         self._requests.release_held(channel)
 
-    async def _set_up(self, channel: RelayedChannel, replies: ChannelReplies) -> bool:
-        """Open the channel; False: another try is needed."""
-        for request, consumer in channel.setup.requests():
+    async def _asked(
+        self,
+        channel: RelayedChannel,
+        replies: ChannelReplies,
+        requests: Iterable[tuple[base.Frame, LaidConsumer | None]],
+    ) -> bool:
+        """Make the requests, one by one; False: the channel was closed, and they are due again."""
+        for request, consumer in requests:
             self._session.ask(channel.number, request)
             try:
                 await replies.answer_to(request)
@@ -71,7 +98,7 @@ class Laying:
         self, channel: RelayedChannel, consumer: LaidConsumer | None, refusal: ChannelRefused
     ) -> None:
         in_use = any(text in refusal.text for text in _IN_USE)
-        if in_use and refusal.code in _HELD_BY_OTHERS:
+        if in_use and refusal.code in _HELD_BY_OTHERS and trio.current_time() < self._patient_until:
             await trio.sleep(_PAUSE)
         elif refusal.code == NOT_FOUND and consumer and self._session.login.hears_cancels:
             tag = consumer.method.consumer_tag

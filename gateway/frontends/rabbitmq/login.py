@@ -22,6 +22,7 @@ from gateway.wire.rabbitmq.relayed import (
     RelayedFrame,
 )
 
+MAX_CHANNELS: Final = 2047  # of a connection: RabbitMQ's default of `channel_max`
 _SALT: Final = secrets.token_bytes(16)  # a digest of another process says nothing
 _NO_LIMIT: Final = 2**31  # bytes: zero stands for "no limit" (AMQP 0-9-1, 1.4.2.6)
 _MOST_STEPS: Final = 16  # frames of a client; RabbitMQ's own mechanisms take three or four
@@ -39,6 +40,7 @@ class ClientLogin:
     max_frame: int = LARGEST_FRAME  # bytes of a payload
     digest: bytes = b""  # of the credentials
     user: str = ""  # empty: the mechanism doesn't show it
+    max_channels: int = MAX_CHANNELS
     hears_cancels: bool = False  # of consumers, by `basic.cancel`
     _answers: list[bytes] = attrs.field(
         factory=list, repr=False
@@ -59,6 +61,7 @@ class ClientLogin:
                 self._credentials.append(_bytes_of(secure.response))
             case commands.Connection.TuneOk() as tune:
                 self.heartbeat = float(tune.heartbeat or 0)
+                self.max_channels = min(tune.channel_max or MAX_CHANNELS, MAX_CHANNELS)
                 self.max_frame = (tune.frame_max or _NO_LIMIT) - OVERHEAD
             case commands.Connection.Open() as opened:
                 self.vhost = opened.virtual_host

@@ -47,7 +47,6 @@ class Requests:
             return
         method = frame.method()
         session = self._session
-        session.holds = session.holds or _holds(method)
         match method:
             case commands.Tx.Select():
                 channel.is_transacted = True
@@ -58,13 +57,13 @@ class Requests:
         if method.synchronous and not getattr(method, "nowait", False):
             channel.awaited.append(AwaitedRequest(frame, method))
         else:
-            channel.setup.record(method, None)
+            self._record(channel, method, None)
         session.to_primary.put(frame.data)
 
     def on_reply(self, channel: RelayedChannel, frame: RelayedFrame, method: base.Frame) -> None:
         """Handle a method of the primary that has no content: an answer, a close, a cancel."""
         if (request := channel.answered(method)) is not None:
-            channel.setup.record(request, method)
+            self._record(channel, request, method)
         data = frame.data
         match method:
             case commands.Channel.Close():
@@ -75,8 +74,16 @@ class Requests:
                 self._publishes.forget(channel)
                 self._session.close_channel(channel)
             case commands.Basic.Cancel():
-                channel.setup.consumers.pop(method.consumer_tag or "", None)
+                self._record(channel, method, None)
         self._session.to_client.put(data)
+
+    def _record(
+        self, channel: RelayedChannel, request: base.Frame, answer: base.Frame | None
+    ) -> None:
+        """Note a request that is accepted, for the return."""
+        for ended in channel.setup.record(request, answer):
+            self._session.record_end(ended)
+        self._session.topology.record(request, answer)
 
     # --- away
 
@@ -87,6 +94,10 @@ class Requests:
             for request in awaited:
                 # Where the queue may be missing, the primary is to say so.
                 if isinstance(request.method, commands.Basic.Consume):
+                    self._hold(channel, request.frame)
+                elif _is_exclusive(request.method):
+                    # The primary may have made it, and hold it for a while.
+                    self._record(channel, request.method, None)
                     self._hold(channel, request.frame)
                 else:
                     self._handle_away(channel, request.frame, request.method)
@@ -118,7 +129,7 @@ class Requests:
         answer = _answer_away(method)
         if answer is None:
             return False
-        channel.setup.record(method, answer)
+        self._record(channel, method, answer)
         if not getattr(method, "nowait", False) and method.synchronous:
             self._session.answer(channel.number, answer)
         return True
@@ -166,14 +177,8 @@ class Requests:
             self._session.answer(channel.number, commands.Channel.CloseOk())
 
 
-def _holds(method: base.Frame) -> bool:
-    """True if the effect of that method ends with the connection, and isn't made again."""
-    if isinstance(method, commands.Queue.Declare):
-        lasts = method.durable and not method.exclusive and not method.auto_delete
-        return not (method.passive or (lasts and method.queue))
-    if isinstance(method, commands.Exchange.Declare):
-        return not (method.passive or (method.durable and not method.auto_delete))
-    return False
+def _is_exclusive(request: base.Frame) -> bool:
+    return isinstance(request, commands.Queue.Declare) and bool(request.exclusive and request.queue)
 
 
 def _answer_away(method: base.Frame) -> base.Frame | None:

@@ -13,15 +13,16 @@ from pamqp import base
 from gateway.domain.bounded import Bounded
 from gateway.frontends.rabbitmq.by_pair import WatchesEntities
 from gateway.frontends.rabbitmq.channel import RelayedChannel
+from gateway.frontends.rabbitmq.channel_setup import LaidConsumer
 from gateway.frontends.rabbitmq.login import ClientLogin
 from gateway.frontends.rabbitmq.outbox import Outbox
+from gateway.frontends.rabbitmq.topology import ClientTopology
 from gateway.net.clients import ClientLoad
 from gateway.ports import Broker
 from gateway.wire.rabbitmq.frames import method_frame
 
 Dial = Callable[[], Awaitable[trio.abc.Stream]]
 
-MAX_CHANNELS: Final = 2047  # of a connection: RabbitMQ's default of `channel_max`
 CLOSED: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 
@@ -46,6 +47,7 @@ class ClientSession:
 
     target: RelayTarget
     login: ClientLogin = attrs.field(factory=ClientLogin, init=False)
+    topology: ClientTopology = attrs.field(factory=ClientTopology, init=False)
     channels: dict[int, RelayedChannel] = attrs.field(factory=dict, init=False)
     to_client: Outbox = attrs.field(factory=Outbox, init=False)
     to_primary: Outbox = attrs.field(factory=Outbox, init=False)
@@ -56,8 +58,6 @@ class ClientSession:
     # The client has asked for the end, which the primary, or the gateway, is to answer.
     is_closing: bool = attrs.field(default=False, init=False)
     is_ending: bool = attrs.field(default=False, init=False)
-    # Something at the primary ends with its connection, and isn't made again.
-    holds: bool = attrs.field(default=False, init=False)
 
     def answer(self, channel: int, method: base.Frame) -> None:
         """Send the client a method of the gateway's own."""
@@ -70,3 +70,15 @@ class ClientSession:
     def close_channel(self, channel: RelayedChannel) -> None:
         """Forget a channel whose close both sides know of."""
         del self.channels[channel.number]
+        for consumer in channel.setup.consumers.values():
+            self.record_end(consumer)
+
+    def record_end(self, consumer: LaidConsumer) -> None:
+        """A consumer has ended: its queue may end with it."""
+        queue = consumer.method.queue
+        if not any(
+            queue == other.method.queue
+            for channel in self.channels.values()
+            for other in channel.setup.consumers.values()
+        ):
+            self.topology.forget_unused(queue)

@@ -35,9 +35,7 @@ class WayBack:
         session = self._session
         session.to_primary.clear()
         session.is_blocked = False
-        must_end = session.holds or any(
-            channel.is_transacted for channel in session.channels.values()
-        )
+        must_end = any(channel.is_transacted for channel in session.channels.values())
         self._publishes.lose()
         self._requests.lose()
         if session.is_closing:

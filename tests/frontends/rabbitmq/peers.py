@@ -135,14 +135,16 @@ class Harness:
 
     async def consumes(self, **how: Any) -> None:
         """A consumer with a prefetch of five, on the channel that is open."""
-        await self.client.send(1, commands.Basic.Qos(prefetch_count=5))
-        await self.primary.hears(commands.Basic.Qos)
-        await self.primary.send(1, commands.Basic.QosOk())
-        await self.client.hears(commands.Basic.QosOk)
-        await self.client.send(1, commands.Basic.Consume(queue="orders", **how))
-        await self.primary.hears(commands.Basic.Consume)
-        await self.primary.send(1, commands.Basic.ConsumeOk("workers"))
-        await self.client.hears(commands.Basic.ConsumeOk)
+        await self.asks(commands.Basic.Qos(prefetch_count=5), commands.Basic.QosOk())
+        consume = commands.Basic.Consume(**{"queue": "orders", **how})
+        await self.asks(consume, commands.Basic.ConsumeOk("workers"))
+
+    async def asks(self, request: base.Frame, answer: base.Frame) -> None:
+        """The client asks on its channel; the primary answers."""
+        await self.client.send(1, request)
+        await self.primary.hears(type(request))
+        await self.primary.send(1, answer)
+        await self.client.hears(type(answer))
 
     async def next_primary(self) -> Peer:
         """The primary of another connection, logged in as the client did."""

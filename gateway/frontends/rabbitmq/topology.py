@@ -1,0 +1,97 @@
+"""
+The queues, exchanges and bindings that a client has made and that may end with its connection or
+its node: exclusive, auto-delete, transient and server-named ones. They are made again by their
+names, except that a server-named queue can only be looked for: its prefix is reserved.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+from pamqp import base, commands
+
+_Bind = commands.Queue.Bind | commands.Exchange.Bind
+_Made = commands.Exchange.Declare | commands.Queue.Declare | _Bind
+_Binding = tuple[bool, str, str, str, str]  # to a queue, destination, source, key, arguments
+
+
+@attrs.define(eq=False)
+class ClientTopology:
+    _exchanges: dict[str, commands.Exchange.Declare] = attrs.field(factory=dict, init=False)
+    _queues: dict[str, commands.Queue.Declare] = attrs.field(factory=dict, init=False)
+    _bindings: dict[_Binding, _Bind] = attrs.field(factory=dict, init=False)
+
+    def record(self, request: base.Frame, answer: base.Frame | None) -> None:
+        """Note a request that the broker has accepted, or wasn't asked to answer."""
+        match request:
+            case commands.Exchange.Declare() if request.auto_delete or not request.durable:
+                if not request.passive:
+                    self._exchanges[request.exchange] = request
+            case commands.Queue.Declare():
+                self._record_queue(request, answer)
+            case commands.Queue.Delete():
+                self.forget_queue(request.queue)
+            case commands.Exchange.Delete():
+                self._forget_exchange(request.exchange)
+            case commands.Queue.Bind() | commands.Exchange.Bind():
+                self._bind(request)
+            case commands.Queue.Unbind() | commands.Exchange.Unbind():
+                self._unbind([_key_of(request)])
+
+    def _bind(self, request: _Bind) -> None:
+        to_queue, destination, source, *_ = key = _key_of(request)
+        if destination in (self._queues if to_queue else self._exchanges) or (
+            source in self._exchanges
+        ):
+            self._bindings[key] = request
+
+    def _record_queue(self, request: commands.Queue.Declare, answer: base.Frame | None) -> None:
+        if request.passive:
+            return
+        if not request.queue and isinstance(answer, commands.Queue.DeclareOk):
+            name = answer.queue or ""
+            self._queues[name] = commands.Queue.Declare(queue=name, passive=True)
+        elif request.exclusive or request.auto_delete or not request.durable:
+            self._queues[request.queue] = request
+
+    def forget_queue(self, name: str) -> None:
+        """The queue is gone, with its bindings."""
+        self._queues.pop(name, None)
+        self._unbind([key for key in self._bindings if key[:2] == (True, name)])
+
+    def forget_unused(self, name: str) -> None:
+        """The last consumer of a queue has ended: an auto-delete queue ends with it."""
+        if (queue := self._queues.get(name)) is not None and queue.auto_delete:
+            self.forget_queue(name)
+
+    def _forget_exchange(self, name: str) -> None:
+        self._exchanges.pop(name, None)
+        self._unbind([key for key in self._bindings if key[2] == name or key[:2] == (False, name)])
+
+    def _unbind(self, keys: Iterable[_Binding]) -> None:
+        for key in keys:
+            if self._bindings.pop(key, None) is None:
+                continue
+            source = self._exchanges.get(key[2])
+            if source and source.auto_delete and all(key[2] != each[2] for each in self._bindings):
+                self._forget_exchange(key[2])
+
+    def requests(self) -> Iterator[base.Frame]:
+        """The requests that make all of it again, in order; none if there is nothing."""
+        made: list[_Made] = [
+            *self._exchanges.values(),
+            *self._queues.values(),
+            *self._bindings.values(),
+        ]
+        if made:
+            yield commands.Channel.Open()
+            for request in made:
+                request.nowait = False
+                yield request
+            yield commands.Channel.Close(200, "", 0, 0)
+
+
+def _key_of(request: _Bind | commands.Queue.Unbind | commands.Exchange.Unbind) -> _Binding:
+    arguments = repr(sorted((request.arguments or {}).items(), key=repr))
+    if isinstance(request, commands.Queue.Bind | commands.Queue.Unbind):
+        return True, request.queue, request.exchange, request.routing_key, arguments
+    return False, request.destination, request.source, request.routing_key, arguments
