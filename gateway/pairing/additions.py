@@ -15,6 +15,7 @@ from gateway.domain.message import AcceptedBy, Message
 from gateway.domain.status.sections import Section
 from gateway.moments import Moments
 from gateway.pairing.admission import Measure
+from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import PairOptions
 from gateway.pairing.state_table import keep_to_oneself
@@ -126,6 +127,7 @@ class PairCore:
     moments: Moments
     dependencies: PairDependencies
     peers: PairPeers
+    entity_cache: EntityCache
 
 
 class Kept(Protocol):

@@ -158,7 +158,7 @@ class PairParts:
         )
         dependencies.returns.pass_on(states.evidence.returns)
         rotation = self._rotation(self.backlog.queues)
-        core = self._core(self._ways(states, entity_cache, rotation))
+        core = self._core(self._ways(states, entity_cache, rotation), entity_cache)
         made = [add(core) for add in parts("pairs")]
         additions = [addition for addition in made if addition is not None]
         broker = self._broker(core, additions)
@@ -198,7 +198,7 @@ class PairParts:
             additions=additions,
         )
 
-    def _core(self, ways: Ways) -> PairCore:
+    def _core(self, ways: Ways, entity_cache: EntityCache) -> PairCore:
         return PairCore(
             options=self.options,
             secondary=self.secondary,
@@ -207,6 +207,7 @@ class PairParts:
             moments=Moments(self.dependencies.clock),
             dependencies=self.dependencies,
             peers=self.peers,
+            entity_cache=entity_cache,
         )
 
     def _limit(self, admission: Admission) -> BacklogLimit:

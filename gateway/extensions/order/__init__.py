@@ -10,7 +10,8 @@ EXTENSION: Final = Extension(
     checks=["options:problems"],
     warnings=["options:warnings"],
     backlog_queues=["queues:queues_of"],
-    sections=["status:ORDER"],
+    sections=["status:ORDER", "sessions:UNORDERED"],
+    namespace_findings=["check:check_queues"],
     pairs=["addition:add"],
     drains=["ordered_drain:ORDERED"],
 )

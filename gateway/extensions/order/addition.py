@@ -8,16 +8,18 @@ from gateway.extensions.order.forwarded import ForwardedSends
 from gateway.extensions.order.lease import OrderLeases
 from gateway.extensions.order.options import ORDERED, OnLeaseLost
 from gateway.extensions.order.sends import OrderedSends
+from gateway.extensions.order.sessions import UNORDERED, unordered
 from gateway.extensions.order.status import ORDER, OrderStatus
 from gateway.extensions.order.watch import OrderWatch
 from gateway.pairing.additions import Addition, PairCore, stay
 
 
-def add(core: PairCore) -> Addition | None:
-    """The order of `pairing.ordered`; None: no entity keeps its order."""
+def add(core: PairCore) -> Addition:
+    """The order of `pairing.ordered`; the names of queues that would need it in any case."""
     options, ways, order = core.options, core.ways, core.options.of(ORDERED)
+    needing = {UNORDERED: partial(unordered, core.entity_cache, order.ordered)}
     if not order.ordered:
-        return None
+        return Addition(sections=needing)
     watch = OrderWatch(secondary=core.secondary, label=options.label, states=ways.states)
     leases = _leases(core, watch)
     sends = OrderedSends(
@@ -33,7 +35,7 @@ def add(core: PairCore) -> Addition | None:
         queues=[queue.path for queue in watch.queues],
         kept=watch,
         in_order=ForwardedSends(sends=sends, inflight=core.inflight, moments=core.moments),
-        sections={ORDER: partial(_status, watch, leases)},
+        sections={ORDER: partial(_status, watch, leases), **needing},
         leave=stay if leases is None else leases.close,
     )
 
