@@ -51,7 +51,7 @@ PLAIN_TEXT: Final = """
     repeat replace request require rescan rest restart retry return right role rule running save
     scale second seen sender sent sequence server share short shortest since size slow start
     stop storage string success suspect system taken target task text threshold throttle time
-    tier timeout tls to too total traceback ttl tune twice unknown unreachable unreadable
+    tier timeout tls to too total traceback ttl tune twice unknown unordered unreachable unreadable
     unsettled until untouched url usable v wait wake want was while within write x bound commit
     count destination expiry export file lag ratio sample service setting type
     authority chain discovery instance scope secret tenant add algorithm audience clock read

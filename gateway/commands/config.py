@@ -1,28 +1,22 @@
 """`pairgate config`: prints shipped configurations, and makes a new one."""
 
-import re
 import tomllib
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import attrs
 import click
 from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations import new_config
-from gateway.app.operations.new_config import KINDS, Answers, NewNamespace
+from gateway.app.operations import new_config, new_connections
+from gateway.app.operations.new_config import Answers
+from gateway.commands.interview import Interview
 from gateway.commands.terminal import Invocation, add_config, add_json, failing_in_words, printable
 from gateway.config.shipped import DEFAULT_NAME, default_text, example_names, example_text
 from gateway.config.showing import shown_table, toml_of
 from gateway.config.source import FILE_NAME
-
-NO_SECONDARY: Final = "none"
-_WORDS: Final = re.compile(r"[\s,]+")
-
-_ask: Final = partial(click.prompt, err=True)
 
 
 def _reads_no_config(function: Callable[..., None]) -> Callable[..., None]:
@@ -69,14 +63,44 @@ def new(invocation: Invocation, file: Path) -> None:
     """
     Ask a few questions, and write a configuration with its keys to FILE (pairgate.toml).
 
-    Only this user can read the files. A file that exists is never overwritten.
+    Each answer is checked at once, and each namespace is connected to. Only this user can read
+    the files. A file that exists is never overwritten. An interview that is left goes on next time.
     """
     new_config.refuse_existing(file)
-    made = new_config.write_config(file, _answers())
-    next_step = f"pairgate check --config {file}"
-    lines = [*(f"written: {path}" for path in made), f"next: {next_step}"]
-    value = {"files": [str(path) for path in made], "next": next_step}
+    interview = Interview(earlier=new_config.read_draft(file))
+    try:
+        answers = interview.answers()
+        further = new_connections.definitions(answers)
+        made = new_config.write_config(file, answers, further)
+    except BaseException:
+        _keep(file, interview)
+        raise
+    new_config.draft_of(file).unlink(missing_ok=True)
+    clients, steps = new_connections.client_strings(answers, file.parent), _steps(file, answers)
+    lines = [
+        *(f"written: {path}" for path in made),
+        *(f'export {name}="{text}"' for name, text in clients.items()),
+        *(f"next: {step}" for step in steps),
+    ]
+    value = {"files": [str(path) for path in made], "clients": clients, "next": steps}
     invocation.print(value, *(Text(printable(line)) for line in lines))
+
+
+def _keep(file: Path, interview: Interview) -> None:
+    """Keep the answers of an interview that was left, if there are any."""
+    if interview.given:
+        draft = new_config.keep_draft(file, {**interview.earlier, **interview.given})
+        text = f"\nThe answers are kept in {draft}: `pairgate config new {file}` goes on with them"
+        click.echo(printable(text), err=True)
+
+
+def _steps(file: Path, answers: Answers) -> list[str]:
+    """The next commands."""
+    names = list(new_connections.definitions(answers))
+    imports = [f"rabbitmqctl import_definitions {file.parent / name}, there" for name in names]
+    pair = [answers.primary, *filter(None, [answers.secondary])]
+    makes = [] if all(each.is_local for each in pair) else [f"pairgate provision --config {file}"]
+    return [*imports, *makes, f"pairgate check --config {file}", f"pairgate serve --config {file}"]
 
 
 @config.command()
@@ -95,49 +119,3 @@ def show(invocation: Invocation) -> None:
         invocation.print({"source": loaded.source, "configuration": table})
     else:
         click.echo(f"# {loaded.source}\n{toml_of(table)}", nl=False)
-
-
-def _answers() -> Answers:
-    primary = _ask_namespace("primary", list(KINDS))
-    secondary = _ask_namespace("secondary", [*KINDS, NO_SECONDARY])
-    assert primary is not None
-    names = _ask("Queues, separated by spaces", default="orders")
-    answers = Answers(
-        primary=primary,
-        secondary=secondary,
-        queues=tuple(filter(None, _WORDS.split(names))),
-        host=_ask("Address to listen at", default="127.0.0.1"),
-        storage=_confirm("Serve clients of Azure Storage Queue, too?", default=False),
-    )
-    if secondary is None:
-        return answers
-    text = "Move the backlog home in this gateway? (no: `pairgate syphon` does it elsewhere)"
-    answers = attrs.evolve(answers, enable_syphon=_confirm(text, default=True))
-    if new_config.needs_label(answers):
-        text = "Label of the backlog queues, which no other pair may have on that secondary"
-        answers = attrs.evolve(answers, label=_ask(text, default="primary"))
-    return answers
-
-
-def _ask_namespace(role: str, kinds: list[str]) -> NewNamespace | None:
-    """Ask until the answers describe a namespace; None if there shall be none."""
-    while True:
-        chosen = _ask(f"Kind of the {role}", type=click.Choice(kinds), default=kinds[0])
-        if chosen == NO_SECONDARY:
-            return None
-        kind = KINDS[chosen]
-        url = kind.default.format(name=role) or _ask(f"URL of the {role} ({kind.url})")
-        secret = ""
-        if kind.secret:
-            words = kind.secret.replace("_", " ").capitalize()
-            secret = _ask(f"{words} of the {role}", hide_input=True)
-        namespace = NewNamespace(kind=chosen, url=url, secret=secret)
-        problems = new_config.problems_of_namespace(namespace)
-        if not problems:
-            return namespace
-        for problem in problems:
-            click.echo(f"Error: {printable(problem)}", err=True)
-
-
-def _confirm(text: str, *, default: bool) -> bool:
-    return click.confirm(text, default=default, err=True)

@@ -92,6 +92,18 @@ async def check(loaded: Loaded, runtime: Runtime, *, port_offset: int = 0) -> li
     return findings.items
 
 
+async def try_namespace(namespace: Namespace, runtime: Runtime) -> list[CheckFinding]:
+    """Connect to one namespace that isn't in use yet; return what `check` would find about it."""
+    findings, subject = Findings(), f"namespace {namespace.name}"
+    try:
+        async with AsyncExitStack() as stack:
+            broker = await enter(stack, namespace, runtime)
+            await _check_namespace(broker, namespace, findings)
+    except Failure as failure:
+        findings.add(subject, *_of_failure(failure, None, subject))
+    return findings.items
+
+
 def _read(loaded: Loaded, runtime: Runtime, findings: Findings) -> None:
     """Add the findings of the file alone. What is wrong with options comes with their namespace."""
     config = loaded.config

@@ -36,7 +36,7 @@ UNORDERED: Final = Section[tuple[UnorderedQueue, ...]](
 
 
 def unordered(cache: EntityCache, patterns: Sequence[str]) -> tuple[UnorderedQueue, ...]:
-    """Those among the entities that have been sent to, and that the primary has described."""
+    """The ones among the entities that were sent to, and that the primary has described."""
     names = [
         str(known.entity)
         for known in cache.all()
