@@ -329,7 +329,6 @@ OVER_AMQP = EVERYTHING & ~(
     Capability.PROMPT_CANCEL
     | Capability.DEFERRED_COUNT
     | Capability.EXPIRY
-    | Capability.SETTLES_MANY
     | Capability.DELETE_BY_KIND
 )
 
@@ -345,6 +344,7 @@ WITH_SHARDS = ~(
 # behind all others, by a way that promises no order among them; and a link answers one drain.
 PLAIN = (
     Capability.SENDS_MANY
+    | Capability.SETTLES_MANY
     | Capability.RECEIVE_AND_DELETE
     | Capability.PROMPT_RETURN
     | Capability.TIME_TO_LIVE

@@ -26,7 +26,7 @@ from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, OutcomeUnknown
 from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
-from gateway.net.amqp.links import LinkVoid, ReceivingLink
+from gateway.net.amqp.links import InFlight, ReceivingLink
 from gateway.ports import WallClock
 from gateway.wire.amqp.conditions import error_from_condition
 from gateway.wire.amqp.events import (
@@ -65,9 +65,19 @@ class ReceiverDependencies:
     meter: Meter = attrs.field(factory=Meter)
 
 
+@attrs.frozen(eq=False)
+class WrittenOutcome:
+    """A settlement that was written, by its lock token."""
+
+    token: str
+    link: ReceivingLink
+    outcome: Outcome
+    in_flight: InFlight
+
+
 @attrs.define(eq=False)
 class AmqpReceiver:
-    """Receives messages of one queue."""
+    """Receives messages of one queue. Has `SettlesMany`."""
 
     _dependencies: ReceiverDependencies
     _entity: EntityPath
@@ -134,21 +144,82 @@ class AmqpReceiver:
         with self._doubts.settling(delivery.lock_token):
             await self._settle(delivery, settlement)
 
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `SettlesMany.settle_many`: all outcomes are written before the first answer is waited
+        for. A settlement that takes more than an outcome on its delivery's link has its own task.
+        """
+        verdicts: list[BrokerError | None] = [None] * len(settlements)
+        written: list[tuple[int, WrittenOutcome]] = []
+        tokens: set[str | None] = set()
+
+        async def settle(index: int) -> None:
+            try:
+                await self._settle(*settlements[index])
+            except BrokerError as error:
+                verdicts[index] = error
+
+        async with trio.open_nursery() as nursery:
+            for index, (delivery, settlement) in enumerate(settlements):
+                self._doubts.begin(delivery.lock_token)
+                try:
+                    asked = self._write_first(delivery, settlement, tokens)
+                except BrokerError as error:
+                    verdicts[index] = error
+                    continue
+                if asked is None:
+                    nursery.start_soon(settle, index)
+                else:
+                    written.append((index, asked))
+            for index, asked in written:
+                try:
+                    await self._confirm(asked)
+                except BrokerError as error:
+                    verdicts[index] = error
+        return [
+            self._doubts.resolve(delivery.lock_token, verdict)
+            for (delivery, _), verdict in zip(settlements, verdicts, strict=True)
+        ]
+
+    def _write_first(
+        self, delivery: Delivery, settlement: Settlement, tokens: set[str | None]
+    ) -> WrittenOutcome | None:
+        """As `_write`, unless it takes steps; `tokens` are those that were settled before."""
+        if delivery.lock_token in tokens:
+            raise LockLost("the delivery was settled in the same step")
+        tokens.add(delivery.lock_token)
+        return None if self._takes_steps(settlement) else self._write(delivery, settlement)
+
     async def _settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        outcome = self.dialect.outcome(settlement)
-        link, id_ = self._held.get(delivery.lock_token or "", (None, None))
-        if link is None or id_ is None or not link.holds(id_):
-            self._held.pop(delivery.lock_token or "", None)
+        asked = self._write(delivery, settlement)
+        if asked is None:
             await self._settle_elsewhere(delivery, settlement)
-            return
-        try:
-            with self._judged(link):
-                state = await link.settle(id_, outcome)
-                check_confirmed(outcome, state)
-        except LinkVoid as void:
-            raise LockLost("the delivery was settled meanwhile") from void
+        else:
+            await self._confirm(asked)
+
+    def _write(self, delivery: Delivery, settlement: Settlement) -> WrittenOutcome | None:
+        """
+        Write the outcome on the link on which the delivery is held; `_confirm` waits for the
+        answer. None: no link holds it, or it can't be settled there.
+
+        Raises:
+            NotSupported, InvalidRequest: as `Dialect.outcome`.
+        """
+        outcome = self.dialect.outcome(settlement)
+        token = delivery.lock_token or ""
+        link, id_ = self._held.get(token, (None, None))
+        if link is None or id_ is None or not link.holds(id_):
+            self._held.pop(token, None)
+            return None
+        return WrittenOutcome(token, link, outcome, link.send_outcome(id_, outcome))
+
+    async def _confirm(self, asked: WrittenOutcome) -> None:
+        with self._judged(asked.link):
+            check_confirmed(asked.outcome, await asked.in_flight.outcome())
         self._dependencies.meter.settled(1)
-        self._held.pop(delivery.lock_token or "", None)
+        self._held.pop(asked.token, None)
 
     def _judged(self, link: ReceivingLink) -> AbstractContextManager[None]:
         """A context for a settlement on the link; one that isn't confirmed shows nothing."""
@@ -199,6 +270,10 @@ class AmqpReceiver:
         return self._peer.dialect
 
     # --- overridden for Service Bus
+
+    def _takes_steps(self, settlement: Settlement) -> bool:
+        """True if something is to be done before the outcome is written."""
+        return False
 
     async def _settle_elsewhere(self, delivery: Delivery, settlement: Settlement) -> None:
         """Settle a delivery that isn't held on a link."""
@@ -303,23 +378,11 @@ class AmqpReceiver:
         Complete all deliveries and return the completed ones. The others are delivered again. An
         unknown outcome counts as success.
         """
-        lost: set[str | None] = set()
-
-        async def complete(delivery: Delivery) -> None:  # noqa: ASYNC910 a settlement waits
-            try:
-                await self.settle(delivery, Complete())
-            except OutcomeUnknown:
-                await trio.lowlevel.checkpoint()
-            except BrokerError:
-                lost.add(delivery.lock_token)
-
-        async with trio.open_nursery() as nursery:
-            for each in locked:
-                nursery.start_soon(complete, each)
+        verdicts = await self.settle_many([(each, Complete()) for each in locked])
         return [
             attrs.evolve(each, lock_token=None, locked_until=None)
-            for each in locked
-            if each.lock_token not in lost
+            for each, error in zip(locked, verdicts, strict=True)
+            if error is None or error.outcome is errors.Outcome.UNKNOWN
         ]
 
     def _remember(self, token: str, link: ReceivingLink, id_: DeliveryId) -> None:

@@ -10,7 +10,7 @@ import trio
 
 from gateway.brokers.amqp.management import PartOf, deliveries_of, manage
 from gateway.brokers.amqp.peer import NamespaceConnection
-from gateway.brokers.amqp.receiver import DrainingReceiver
+from gateway.brokers.amqp.receiver import DrainingReceiver, WrittenOutcome
 from gateway.brokers.amqp.senders import within
 from gateway.capabilities import TransactedSettlement, TransactedState
 from gateway.domain.bounded import Bounded
@@ -68,20 +68,15 @@ class ServiceBusReceiver(DrainingReceiver):
     # Tokens of locked deferred messages.
     _deferred: Bounded[str, None] = attrs.field(factory=lambda: Bounded(_MAX_DEFERRED), init=False)
 
-    async def _settle(self, delivery: Delivery, settlement: Settlement) -> None:
+    def _write(self, delivery: Delivery, settlement: Settlement) -> WrittenOutcome | None:
         """
         A settlement too large for a frame goes over $management, and so does one whose connection
         was replaced.
         """
-        token = _token_of(delivery)
-        link, id_ = self._held.get(token, (None, None))
-        if size_of(settlement) <= _MAX_OUTCOME and not self._has_left(link):
-            await super()._settle(delivery, settlement)
-            return
-        await self._settle_elsewhere(delivery, settlement)
-        self._held.pop(token, None)
-        if link is not None and id_ is not None:
-            link.forget(id_)
+        link, _ = self._held.get(_token_of(delivery), (None, None))
+        if size_of(settlement) > _MAX_OUTCOME or self._has_left(link):
+            return None
+        return super()._write(delivery, settlement)
 
     def _has_left(self, link: ReceivingLink | None) -> bool:
         """True if the link's connection was replaced; a lock outlives it."""
@@ -174,6 +169,9 @@ class ServiceBusReceiver(DrainingReceiver):
         token = _token_of(delivery)
         await self._manage(disposition_of(settlement, token, self._session_name), ops.Done)
         self._deferred.pop(token, None)
+        link, id_ = self._held.pop(token, (None, None))
+        if link is not None and id_ is not None:
+            link.forget(id_)
 
     def _read(self, event: TransferReceived) -> Delivery | None:
         """
@@ -255,7 +253,7 @@ class ServiceBusSession(ServiceBusReceiver):
         one until all messages that have arrived are back, too.
         """
         self._check_link()
-        if not isinstance(settlement, Abandon):
+        if not self._takes_steps(settlement):
             await super()._settle(delivery, settlement)
             return
         self._returning += 1
@@ -265,6 +263,13 @@ class ServiceBusSession(ServiceBusReceiver):
         finally:
             self._returning -= 1
             self._link.wake()
+
+    def _takes_steps(self, settlement: Settlement) -> bool:
+        return isinstance(settlement, Abandon)
+
+    def _write(self, delivery: Delivery, settlement: Settlement) -> WrittenOutcome | None:
+        self._check_link()
+        return super()._write(delivery, settlement)
 
     def forget(self, delivery: Delivery) -> None:
         """As `ServiceBusReceiver.forget`."""

@@ -282,13 +282,6 @@ class ReceivingLink(ClientLink):
         if self._unsettled.pop(delivery, None) is not None:
             self.engine.settle(delivery, outcome)
 
-    async def settle(self, delivery: DeliveryId, outcome: Outcome) -> DeliveryState | None:
-        """
-        Settle a delivery; return the peer's answer. Raises as `send_outcome` and
-        `InFlight.outcome`.
-        """
-        return await self.send_outcome(delivery, outcome).outcome()
-
     def send_outcome(self, delivery: DeliveryId, outcome: Outcome) -> InFlight:
         """
         Write an outcome, after the outcomes that were written before; the caller waits for the

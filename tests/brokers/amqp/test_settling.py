@@ -5,9 +5,10 @@ from functools import partial
 import pytest
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import LockLost
+from gateway.domain.errors import LockLost, OutcomeUnknown
 from gateway.domain.message import Complete, DeadLetter, Delivery, Message
 from gateway.wire.amqp.events import (
+    ACCEPTED,
     RELEASED,
     AmqpError,
     DeliveryId,
@@ -72,6 +73,39 @@ async def test_a_rejection_for_another_reason_is_one():
 
             with pytest.raises(LockLost):
                 await receiver.settle(delivery, DeadLetter(reason="bad"))
+
+
+async def test_all_outcomes_of_a_step_are_written_before_the_first_answer():
+    """The peer confirms none of them until it has all, the second one with another outcome."""
+    asked: list[DispositionReceived] = []
+
+    def confirm_all_at_last(served: Served, event: DispositionReceived) -> None:
+        asked.append(event)
+        if len(asked) == 3:
+            for each, state in zip(asked, (ACCEPTED, RELEASED, ACCEPTED), strict=True):
+                served.engine.settle(each.delivery, state)
+
+    async with scripted() as server, client(server.port) as broker:
+        server.on_attach, server.on_settle = partial(hand_out, count=3), confirm_all_at_last
+        async with broker.open_receiver(ORDERS) as receiver:
+            deliveries = await take_all(receiver, 3)
+            verdicts = await receiver.settle_many([(each, Complete()) for each in deliveries])
+
+    assert [type(verdict) for verdict in verdicts] == [type(None), LockLost, type(None)]
+
+
+async def test_a_link_that_ends_leaves_each_settlement_of_a_step_in_doubt():
+    def end(served: Served, event: DispositionReceived) -> None:
+        served.engine.detach(event.link, AmqpError(condition="amqp:internal-error", description=""))
+
+    async with scripted() as server, client(server.port) as broker:
+        server.on_attach, server.on_settle = partial(hand_out, count=2), end
+        async with broker.open_receiver(ORDERS) as receiver:
+            settlements = [(each, Complete()) for each in await take_all(receiver, 2)]
+            first = await receiver.settle_many(settlements)
+            again = await receiver.settle_many(settlements)
+
+    assert [type(verdict) for verdict in (*first, *again)] == [OutcomeUnknown] * 4
 
 
 async def test_unsettled_are_given_back_in_the_order_in_which_they_came():

@@ -129,7 +129,7 @@ async def test_of_too_many_unsettled_deliveries_the_oldest_are_released(peer_and
     outcomes = []
 
     async def settle(delivery):
-        outcomes.append(await link.settle(delivery, ACCEPTED))
+        outcomes.append(await link.send_outcome(delivery, ACCEPTED).outcome())
 
     for number in range(25):
         peer.engine.send(peer.attached.link, b"%d" % number, b"x")
