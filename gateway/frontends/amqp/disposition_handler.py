@@ -37,6 +37,10 @@ from gateway.wire.amqp.events import (
     Released,
 )
 
+# In flight at once. One alone would let each disposition wait for two answers of a namespace that
+# is far; each more makes the groups smaller.
+_STEPS: Final = 2
+
 
 @attrs.define(eq=False)
 class _PendingSettlement:
@@ -50,8 +54,8 @@ class DispositionHandler:
     """
     Settles the deliveries of one link as its client asks, and confirms each only then.
 
-    A receiver that can settle several deliveries in one step gets one step at a time, with every
-    disposition that has arrived meanwhile; any other receiver gets each disposition at once.
+    A receiver that can settle several deliveries in one step gets `_STEPS` steps at once, each with
+    every disposition that has arrived meanwhile; any other receiver gets each disposition at once.
     Dispositions that the client has already settled, and so awaits no answer for, may wait a moment
     for more of them; not those that make a message available again.
     """
@@ -67,7 +71,8 @@ class DispositionHandler:
     # the client waits for at least one of them
     _awaited: bool = attrs.field(default=False, init=False)
     _collecting: trio.CancelScope | None = attrs.field(default=None, init=False)
-    _working: bool = attrs.field(default=False, init=False)
+    _beginning: bool = attrs.field(default=False, init=False)  # a step hasn't its group yet
+    _steps: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._together = offered(self._receiver, SettlesMany) is not None
@@ -88,24 +93,32 @@ class DispositionHandler:
         self._awaited = self._awaited or not event.settled or returns(settlement)
         if self._collecting is not None and self._urgent:
             self._collecting.cancel()
-        if not self._working:  # the task starts after all input that was read has been handled
-            self._working = True
-            self._nursery.start_soon(self._work)
+        self._begin()
 
     @property
     def _urgent(self) -> bool:
         enough = len(self._asked) >= self._context.options.max_taken
         return self._awaited or enough or self._context.pending.closing
 
-    async def _work(self) -> None:
-        while self._asked:
-            if not self._urgent:
-                with trio.move_on_after(self._context.options.settle_delay) as self._collecting:
-                    await trio.sleep_forever()
-                self._collecting = None
-            group, self._asked, self._awaited = self._asked, [], False
+    def _begin(self) -> None:
+        if self._asked and not self._beginning and self._steps < _STEPS:
+            self._beginning = True
+            self._steps += 1
+            # The task starts after all input that was read has been handled.
+            self._nursery.start_soon(self._step)
+
+    async def _step(self) -> None:
+        if not self._urgent:
+            with trio.move_on_after(self._context.options.settle_delay) as self._collecting:
+                await trio.sleep_forever()
+            self._collecting = None
+        group, self._asked, self._awaited = self._asked, [], False
+        self._beginning = False
+        try:
             await self._settle(group)
-        self._working = False
+        finally:
+            self._steps -= 1
+        self._begin()
 
     async def _settle(self, group: Sequence[_PendingSettlement]) -> None:
         settlements = [(each.delivery, each.settlement) for each in group]

@@ -138,20 +138,32 @@ async def test_a_step_without_an_answer_is_confirmed_to_nobody(house, autojump_c
     assert [each.error.condition for each in answers] == ["com.microsoft:timeout"] * 2
 
 
-async def test_a_settlement_while_a_step_is_under_way_is_the_next_step(house, autojump_clock):
+async def test_settlements_while_two_steps_are_under_way_are_the_next_step(house, autojump_clock):
     counted = await counting(house, together=True, pause=1.0)
     sdk = await house.client()
-    first, *others = await taken(sdk, 4)
+    transfers = await taken(sdk, 5)
 
-    sdk.engine.update(first.delivery, amqp.ACCEPTED)
-    await trio.sleep(0.3)
-    for transfer in others:
+    for transfer in transfers:
         sdk.engine.update(transfer.delivery, amqp.ACCEPTED)
         await trio.sleep(0.1)
-    outcomes = [await sdk.outcome(transfer.delivery) for transfer in others]
+    outcomes = [await sdk.outcome(transfer.delivery) for transfer in transfers]
 
-    assert outcomes == [amqp.ACCEPTED] * 3
-    assert counted.steps == [1, 3]
+    assert outcomes == [amqp.ACCEPTED] * 5
+    assert counted.steps == [1, 1, 3]
+
+
+async def test_a_settlement_does_not_wait_for_the_answer_to_the_one_before(house, autojump_clock):
+    await counting(house, together=True, pause=1.0)
+    sdk = await house.client()
+    first, second = await taken(sdk, 2)
+    began = trio.current_time()
+
+    sdk.engine.update(first.delivery, amqp.ACCEPTED)
+    await trio.sleep(0.5)
+    sdk.engine.update(second.delivery, amqp.ACCEPTED)
+    await sdk.outcome(second.delivery)
+
+    assert trio.current_time() - began == pytest.approx(1.5)
 
 
 async def test_a_settlement_by_itself_waits_a_moment_for_more(house, autojump_clock):
