@@ -22,7 +22,7 @@ from gateway.wire.amqp.messages.sections import (
 
 SHORT: Final = 64 * 1024  # bytes: a longer message isn't kept in memory twice
 
-_HEADER_START: Final = b"\x00\x53\x70\xc0"
+HEADER_START: Final = b"\x00\x53\x70\xc0"
 _PROPERTIES_START: Final = b"\x00\x53\x73\xc0"
 _PROPERTIES_CODE: Final = b"\x00\x53\x73"
 _APPLICATION_CODE: Final = b"\x00\x53\x74"
@@ -65,7 +65,7 @@ _others_of = attrgetter(
 )
 _NO_OTHERS: Final[tuple[Any, ...]] = ((), None, None, None, None, None, {}, {})
 # The errors of bytes that end too early, or have another form.
-_UNREADABLE: Final = (LookupError, ValueError, TypeError, struct.error, MessageError)
+UNREADABLE: Final = (LookupError, ValueError, TypeError, struct.error, MessageError)
 
 
 def properties_of(message: Message) -> tuple[Any, ...]:
@@ -109,22 +109,22 @@ def read_plain(data: bytes) -> Message | None:
     texts: tuple[Any, ...] = fields.NO_PROPERTIES
     properties: dict[Value, Value] = {}
     try:
-        bare_at = at = _end_of(data, _HEADER_START, 0)
+        bare_at = at = end_of_short(data, HEADER_START, 0)
         if at:
             header = _read_header(data[:at])
             encoded.append(EncodedSection(HEADER, data[:at], header))
-        end = _end_of(data, _PROPERTIES_START, at)
+        end = end_of_short(data, _PROPERTIES_START, at)
         if end > at:
             texts = _read_texts(data, at + 5, end)
             encoded.append(EncodedSection(PROPERTIES, data[at:end], texts))
             at = end
-        end = _end_of(data, _APPLICATION_START, at)
+        end = end_of_short(data, _APPLICATION_START, at)
         if end > at:
             properties, _ = DECODERS[0xC1](data, at + 4, 0)
             fields.check_names(properties)
             encoded.append(EncodedSection(APPLICATION_PROPERTIES, data[at:end], properties))
         body = _read_body(data, end)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     message = Message(
         message_id=texts[0],
@@ -156,7 +156,7 @@ def cache_encoding(message: Message, parts: tuple[bytes, ...]) -> None:
     object.__setattr__(message, "written", parts)
 
 
-def _end_of(data: bytes, start: bytes, at: int) -> int:
+def end_of_short(data: bytes, start: bytes, at: int) -> int:
     """The end of the section at that position, if it has that start and a short value; or `at`."""
     return at + 5 + data[at + 4] if data.startswith(start, at) else at
 

@@ -30,8 +30,10 @@ from gateway.domain.message import (
     derive_message,
     symbol,
 )
+from gateway.wire.amqp.decoding import DECODERS
 from gateway.wire.amqp.message import BEYOND_HEADER, bare_parts, decode_message
-from gateway.wire.amqp.messages.fields import life_in_header
+from gateway.wire.amqp.messages.fields import life_in_header, read_annotations
+from gateway.wire.amqp.messages.plain import HEADER_START, UNREADABLE, end_of_short, read_plain
 from gateway.wire.amqp.messages.sections import HEADER, delivery_annotations_of, split_sections
 from gateway.wire.amqp.types import encode, encode_entries, encode_fields, to_milliseconds
 
@@ -101,6 +103,7 @@ _STATE_ENTRY: Final = {
     state: (_KEYS[_STATE], encode(Typed(Kind.INT, number))) for number, state in enumerate(_STATES)
 }
 _ANNOTATIONS: Final = b"\x00\x53\x72"
+_SHORT_ANNOTATIONS: Final = _ANNOTATIONS + b"\xc1"
 _DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
 # Integers that aren't encoded in one byte.
 _LEAST_LONG: Final = 128
@@ -197,19 +200,16 @@ def decode_delivery(
     Raises:
         MessageError: the payload isn't a message, or lacks the sequence number.
     """
-    message = decode_message(payload)
-    said = message.annotations
+    message, said = _read_usual(payload) or _read_any(payload)
     sequence = _said(said, _SEQUENCE, int)
     if sequence is None:
         raise MessageError(f"message-annotations: {_SEQUENCE} is missing")
     state = _said(said, _STATE, int) or 0
-    others = {key: value for key, value in said.items() if key not in OURS}
     expires = message.absolute_expiry  # the namespace's: see `_stamped`
-    message = derive_message(message, annotations=others, absolute_expiry=None)
-    # Most payloads have no delivery annotation but the lock token.
-    passed = {} if _LOCK_TOKEN in payload else delivery_annotations_of(payload)
+    if expires is not None:
+        message = derive_message(message, absolute_expiry=None)
     return Delivery(
-        message=with_passed(message, passed) if passed else message,
+        message=message,
         sequence_number=sequence,
         lock_token=lock_token,
         delivery_count=deliveries_before(message)[0] + (0 if peeked else 1),
@@ -220,6 +220,39 @@ def decode_delivery(
         state=_STATES[state] if 0 <= state < len(_STATES) else MessageState.ACTIVE,
         dead_letter_source=_said(said, _DEAD_LETTER_SOURCE, str),
     )
+
+
+def _read_usual(payload: bytes) -> tuple[Message, Properties] | None:
+    """
+    The message without the namespace's annotations, and these; None: the payload has another form
+    than most, as `_read_any` reads it, or is malformed.
+    """
+    try:
+        header_end = at = end_of_short(payload, HEADER_START, 0)
+        if payload.startswith(_LOCK_TOKEN, at):
+            at += len(_LOCK_TOKEN) + 16
+        if not payload.startswith(_SHORT_ANNOTATIONS, at):
+            return None
+        encoded, end = DECODERS[_SHORT_ANNOTATIONS[-1]](payload, at + len(_SHORT_ANNOTATIONS), 0)
+        said = read_annotations(encoded)
+    except UNREADABLE:
+        return None
+    # A header comes first, or it isn't where it belongs.
+    if payload.startswith(HEADER_START, end) or not OURS.issuperset(said):
+        return None
+    message = read_plain(payload[:header_end] + payload[end:])
+    return None if message is None else (message, said)
+
+
+def _read_any(payload: bytes) -> tuple[Message, Properties]:
+    """As `_read_usual`, of any payload. Raises as `decode_message`."""
+    message = decode_message(payload)
+    said = message.annotations
+    others = {key: value for key, value in said.items() if key not in OURS}
+    message = derive_message(message, annotations=others)
+    # Most payloads have no delivery annotation but the lock token.
+    passed = {} if _LOCK_TOKEN in payload else delivery_annotations_of(payload)
+    return (with_passed(message, passed) if passed else message), said
 
 
 # Most messages of a queue have the same header. Keys of types other than these never get here.

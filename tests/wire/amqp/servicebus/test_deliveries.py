@@ -73,6 +73,40 @@ def test_a_delivery_comes_back(delivery: Delivery) -> None:
     assert decode_delivery(payload, lock_token=delivery.lock_token) == delivery
 
 
+def outcome_of(payload: bytes) -> tuple[Delivery, bytes] | None:
+    """The delivery and its payload when it is passed on; None: it can't be read."""
+    try:
+        delivery = decode_delivery(payload, lock_token=TOKEN)
+    except MessageError:
+        return None
+    return delivery, encode_delivery(delivery)
+
+
+@given(deliveries(), st.data())
+def test_a_delivery_that_is_read_fast_is_read_as_by_sections(
+    delivery: Delivery, data: st.DataObject
+) -> None:
+    payload = bytearray(encode_delivery(delivery))
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(3, min(len(payload), 300) - 1))
+        payload[at] = data.draw(st.integers(0, 255))
+    rest = bytes(payload[3 : data.draw(st.none() | st.integers(3, len(payload)))])
+
+    # The descriptor of the header in eight bytes: no fast way knows it.
+    slow = outcome_of(b"\x00\x80" + (0x70).to_bytes(8) + rest)
+
+    assert outcome_of(b"\x00\x53\x70" + rest) == slow
+
+
+def test_a_header_behind_the_annotations_is_refused_in_the_fast_way_too() -> None:
+    payload = encode_delivery(Delivery(message=Message(body=b"x"), sequence_number=1))
+    [(_, start, end, _), *_, (_, body, _, _)] = split_sections(payload)
+    late = payload[end:body] + payload[start:end] + payload[body:]
+
+    with pytest.raises(MessageError, match="header after message-annotations"):
+        decode_delivery(late)
+
+
 @given(deliveries())
 def test_a_peeked_message_comes_back(delivery: Delivery) -> None:
     payload = encode_delivery(delivery, peeked=True)
