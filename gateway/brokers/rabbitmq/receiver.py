@@ -353,7 +353,8 @@ class RabbitmqReceiver:
 
     async def _gather(self, limit: int) -> None:
         """
-        Return when the messages that the broker sends in a row have arrived, or enough of them.
+        Return when the messages that the broker sends in a row have arrived, or enough of them, or
+        as many as it may send.
 
         Otherwise the rest would be returned to the queue while the first is processed, and sent
         again and again.
@@ -362,7 +363,7 @@ class RabbitmqReceiver:
         self._limits.append(limit)
         try:
             with trio.move_on_after(_LINGER):
-                while 0 < len(self._buffer) < limit:
+                while 0 < len(self._buffer) < limit and self._has_consumer:
                     gap_ends = max(began, self._last_arrival) + _GAP
                     if trio.current_time() >= gap_ends:
                         break
@@ -502,7 +503,7 @@ class RabbitmqReceiver:
         self._last_arrival = now
         if self._arrived:  # the check is cheaper than waking no task
             self._arrived.unpark_all()
-        if self._limits and len(self._buffer) >= min(self._limits):
+        if self._limits and (len(self._buffer) >= min(self._limits) or not self._has_consumer):
             self._enough.unpark_all()
 
     def _on_end(self, channel: Channel, error: BrokerError) -> None:

@@ -357,28 +357,26 @@ class OutgoingLink:
             room = min(credit, self.unsettled.room)
             if room <= 0:
                 await self._wait(credit)
-            elif await self._receive_and_hand_out(receiver, min(room, share)):
-                share = min(share * 2, self._context.options.max_taken)
             else:
-                share = 1
+                received = await self._receive_and_hand_out(receiver, min(room, share))
+                share = min(max(2 * received, 1), self._context.options.max_taken)
         await trio.sleep_forever()  # the client may still settle its deliveries
 
-    async def _receive_and_hand_out(self, receiver: _Receiver, asked: int) -> bool:
-        """Return True if there were as many messages as asked for."""
+    async def _receive_and_hand_out(self, receiver: _Receiver, asked: int) -> int:
+        """Return how many messages were handed out, of at most as many as asked for."""
         draining, interruptions = self._draining, self._interruptions
         deliveries = await self._receive(receiver, asked)
         if self._context.pending.closing:
-            return False  # a message that can't be written any more isn't completed
+            return 0  # a message that can't be written any more isn't completed
         if self._interruptions != interruptions:
             for each in deliveries:
                 self._give_back(receiver, each)
-            return False
+            return 0
         await self._hand_out(receiver, deliveries)
-        if len(deliveries) == asked:
-            return True
-        if self._available is None or (draining and not deliveries):
+        is_short = len(deliveries) < asked
+        if is_short and (self._available is None or (draining and not deliveries)):
             self._give_credit_back()
-        return False
+        return len(deliveries)
 
     async def _wait(self, credit: int) -> None:
         """Wait for credit, or for the client to settle a delivery."""

@@ -34,11 +34,12 @@ DAY = 86400.0
 class Node:
     """
     A queue with messages without end: each consumer gets as many as it may have unsettled, `delay`
-    seconds after it was asked for.
+    seconds after it was asked for, and `lag` seconds after the answers.
     """
 
     body: bytes = BODY
     delay: float = 0.0
+    lag: float = 0.0
     channel: Channel = attrs.field(init=False)
     unsettled: dict[int, str] = attrs.field(factory=dict)  # tag -> consumer
     prefetch: dict[str, int] = attrs.field(factory=dict)
@@ -102,7 +103,14 @@ class Node:
                 case commands.Basic.Nack(delivery_tag=tag, multiple=multiple):
                     self.returned += 1
                     self._settle(tag or self._tag, multiple=multiple)
-        trio.lowlevel.current_trio_token().run_sync_soon(self.push)
+        if self.lag:
+            trio.lowlevel.spawn_system_task(self._push_late)
+        else:
+            trio.lowlevel.current_trio_token().run_sync_soon(self.push)
+
+    async def _push_late(self) -> None:
+        await trio.sleep(self.lag)
+        self.push()
 
     def push(self) -> None:
         for consumer, prefetch in list(self.prefetch.items()):
@@ -281,6 +289,22 @@ async def test_a_prefetch_that_was_too_careful_grows(node: Node, autojump_clock:
 
     assert sizes[0] == 2
     assert sizes[-1] > 10  # less than twice as many isn't worth another consumer
+
+
+async def test_a_receive_does_not_wait_for_more_than_its_consumer_may_get(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    """As one that receives and deletes: all is settled, and the prefetch is that of the first."""
+    node.lag = 1e-4
+    async with receiving(node) as receiver:
+        began, sizes = trio.current_time(), []
+        for limit in (1, 2, 4, 8, 16):
+            deliveries = await receiver.receive(limit)
+            sizes.append(len(deliveries))
+            await receiver.settle_many([(each, Complete()) for each in deliveries])
+
+        assert trio.current_time() - began == pytest.approx(5 * node.lag)
+        assert sizes == [1, 1, 4, 4, 16]  # a receive may find what the prefetch before it got
 
 
 async def test_a_lock_is_renewed_until_the_longest_one(

@@ -335,6 +335,23 @@ async def test_a_drain_ends_when_nothing_more_is_there(house, sdk, monkeypatch, 
     assert len(transfers(sdk, link)) == 7
 
 
+async def test_a_link_asks_for_twice_as_many_as_have_come(house, sdk, monkeypatch, autojump_clock):
+    """A namespace that may send few returns less than it was asked for: RabbitMQ's prefetch."""
+    receive, asked = OpenedReceiver.receive, []
+
+    async def receive_three(receiver, limit):
+        asked.append(limit)
+        return await receive(receiver, min(limit, 3))
+
+    monkeypatch.setattr(OpenedReceiver, "receive", receive_three)
+    await fill(house, 9)
+    link = await sdk.receiver(credit=20)
+    for _ in range(9):
+        await sdk.delivery(link)
+
+    assert asked[:5] == [1, 2, 4, 6, 6]
+
+
 async def test_a_drain_that_is_asked_again_is_not_cut(house, sdk, monkeypatch, autojump_clock):
     look = OpenedReceiver.receive_available
 
