@@ -38,9 +38,12 @@ class ClientSide:
             return
 
     async def read(self) -> None:
-        """Handle the client's frames; returns when it is gone, or the connection ends."""
+        """
+        Handle the client's frames; returns when it is gone. At the end the rest is read and
+        dropped: a socket that is closed with unread bytes takes the last frame back.
+        """
         reader = FrameReader()
-        while not self._session.is_ending:
+        while True:
             try:
                 data = await self._stream.receive_some()
             except CLOSED:
@@ -48,16 +51,18 @@ class ClientSide:
             if not data:
                 return
             self.heard = trio.current_time()
+            if self._session.is_ending:
+                continue
             try:
                 for frame in reader.feed(bytes(data)):
                     self._on_frame(frame)
             except ProtocolError as error:
                 self._ending.close(FRAME_ERROR, f"FRAME_ERROR - {error}")
-                break
+                continue
             reader.max_frame = self._session.login.max_frame
             await self._session.to_primary.wait_for_room()
+            await self._session.to_client.wait_for_answers()
             await self._publishes.wait_for_room()
-        await trio.sleep_forever()  # until the last bytes are written
 
     def _on_frame(self, frame: RelayedFrame) -> None:
         session = self._session
@@ -98,7 +103,9 @@ class ClientSide:
             self._publishes.add(channel, channel.incoming, frame)
         elif index == commands.Basic.Publish.index:
             self._publishes.begin(channel, frame)
-        elif index == commands.Confirm.Select.index and self._selects_here(channel):
+        elif index == commands.Confirm.Select.index and not (
+            session.is_on_wire and channel.is_open_upstream
+        ):
             self._select(channel, frame)
         else:
             self._requests.handle(channel, frame)
@@ -114,11 +121,11 @@ class ClientSide:
         channel.is_open_upstream = True
         self._requests.handle(channel, frame)
 
-    def _selects_here(self, channel: RelayedChannel) -> bool:
-        return channel.upstream_confirms or not channel.is_open_upstream
-
     def _select(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
-        """Answer `confirm.select` for a channel that the gateway has in that mode already."""
+        """
+        Answer `confirm.select` where the primary can't. It can again and again, and its answer
+        comes behind what it has to say of earlier publishes.
+        """
         channel.client_confirms = True
         if not getattr(frame.method(), "nowait", False):
             self._session.answer(channel.number, commands.Confirm.SelectOk())

@@ -37,7 +37,8 @@ class ClientLogin:
     is_done: bool = False
     vhost: str = ""
     heartbeat: float = 0.0  # seconds; 0: none
-    max_frame: int = LARGEST_FRAME  # bytes of a payload
+    max_frame: int = LARGEST_FRAME  # bytes of a payload; the client's wish counts when it's in
+    _frame_max: tuple[int, int] = (0, 0)  # that of the primary, and of the client; 0: no limit
     digest: bytes = b""  # of the credentials
     user: str = ""  # empty: the mechanism doesn't show it
     max_channels: int = MAX_CHANNELS
@@ -62,7 +63,7 @@ class ClientLogin:
             case commands.Connection.TuneOk() as tune:
                 self.heartbeat = float(tune.heartbeat or 0)
                 self.max_channels = min(tune.channel_max or MAX_CHANNELS, MAX_CHANNELS)
-                self.max_frame = (tune.frame_max or _NO_LIMIT) - OVERHEAD
+                self._frame_max = self._frame_max[0], tune.frame_max or 0
             case commands.Connection.Open() as opened:
                 self.vhost = opened.virtual_host
                 self._digest()
@@ -97,6 +98,9 @@ class ClientLogin:
             method = frame.method()
             if isinstance(method, commands.Connection.OpenOk):
                 self.is_done = True
+                self.max_frame = min(each or _NO_LIMIT for each in self._frame_max) - OVERHEAD
+            if isinstance(method, commands.Connection.Tune):
+                self._frame_max = method.frame_max or 0, self._frame_max[1]
             if isinstance(method, commands.Connection.Start):
                 offered = str(method.mechanisms).split()
                 if "EXTERNAL" in offered:

@@ -14,6 +14,7 @@ class Outbox:
 
     sent: float = 0.0  # when bytes were written last, by Trio's clock
     size: int = 0
+    _answers: int = 0  # bytes of the gateway's own that no write has begun with
     _parts: list[bytes] = attrs.field(factory=list)
     _wake: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -24,10 +25,27 @@ class Outbox:
             self.size += len(data)
             self._wake.unpark_all()
 
+    def put_answer(self, data: bytes) -> None:
+        """Add bytes of the gateway's own: their number depends on what the peer says alone."""
+        self._answers += len(data)
+        self.put(data)
+
+    async def wait_for_answers(self) -> None:
+        """
+        Return when few bytes of the gateway's own wait. Those of others may wait: a peer may read
+        nothing while it writes.
+        """
+        while self._answers > HIGH_WATER:
+            await self._room.park()
+
     async def wait_for_room(self) -> None:
         """Return when less than the limit waits to be written."""
-        while self.size > HIGH_WATER:
+        while self.is_full:
             await self._room.park()
+
+    @property
+    def is_full(self) -> bool:
+        return self.size > HIGH_WATER
 
     async def wait_until_empty(self) -> None:
         """Return when all bytes were handed to the kernel."""
@@ -36,7 +54,7 @@ class Outbox:
 
     def clear(self) -> None:
         """Drop what isn't written."""
-        self._parts, self.size = [], 0
+        self._parts, self.size, self._answers = [], 0, 0
         self._room.unpark_all()
 
     async def run(self, stream: trio.abc.SendStream) -> None:
@@ -50,7 +68,7 @@ class Outbox:
             if not self._parts:
                 await self._wake.park()
                 continue
-            data, self._parts = b"".join(self._parts), []
+            data, self._parts, self._answers = b"".join(self._parts), [], 0
             self.sent = trio.current_time()
             await stream.send_all(data)
             self.size -= len(data)

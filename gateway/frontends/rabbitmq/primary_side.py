@@ -1,6 +1,7 @@
 """The primary's side of a connection: writes the client's frames, and reads the answers."""
 
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Final
 
 import attrs
@@ -35,6 +36,8 @@ class PrimarySide:
     _requests: Requests
     _ending: Ending
     heard: float = attrs.field(default=0.0, init=False)
+    # Since when it is read: not while the client doesn't read, and the primary can't be heard.
+    _reads_since: float = attrs.field(default=0.0, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     async def relay(self, stream: trio.abc.Stream, begin: Callable[[], Awaitable[None]]) -> None:
@@ -53,6 +56,10 @@ class PrimarySide:
             self._session.is_on_wire = False
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(stream)
+
+    def has_been_read(self, seconds: float) -> bool:
+        """True if it was read for as long as that, without a pause."""
+        return trio.current_time() - self._reads_since >= seconds
 
     def give_up(self) -> None:
         """End `relay`: the primary is frozen."""
@@ -87,7 +94,10 @@ class PrimarySide:
             except ProtocolError:
                 return
             reader.max_frame = self._session.login.max_frame
-            await self._session.to_client.wait_for_room()
+            if self._session.to_client.is_full:
+                self._reads_since = inf
+                await self._session.to_client.wait_for_room()
+                self._reads_since = self.heard = trio.current_time()
 
     def _on_frame(self, frame: RelayedFrame) -> bool:
         """Handle a frame; True: the connection is given up."""

@@ -149,7 +149,7 @@ class Publishes:
         self._release(kept)
         if self._session.channels.get(channel.number) is channel:
             confirms = channel.confirms([kept], accepted=verdict is None)
-            self._session.to_client.put(confirms)
+            self._session.to_client.put_answer(confirms)
 
     def confirm(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
         """Handle the primary's `basic.ack` or `basic.nack`."""

@@ -112,7 +112,8 @@ class RelayedConnection:
             now = trio.current_time()
             if session.login.is_done:
                 self._keep_heartbeats(now, session.login.heartbeat)
-                if session.is_on_wire and self._publishes.is_silent(now, self._primary.heard):
+                is_watched = session.is_on_wire and self._primary.has_been_read(self._target.slow)
+                if is_watched and self._publishes.is_silent(now, self._primary.heard):
                     self._publishes.record_silence()
                     self._primary.give_up()
                 if self._requests.is_waiting_long(now):
@@ -128,7 +129,8 @@ class RelayedConnection:
                 outbox.put(HEARTBEAT_FRAME)
         if now - self._client.heard > _MISSED * interval:
             self._nursery.cancel_scope.cancel()
-        if now - self._primary.heard > _MISSED * interval:
+        missed = _MISSED * interval
+        if self._primary.has_been_read(missed) and now - self._primary.heard > missed:
             self._primary.give_up()
 
     def close_soon(self, text: str) -> None:

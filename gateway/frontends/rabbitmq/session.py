@@ -61,7 +61,7 @@ class ClientSession:
 
     def answer(self, channel: int, method: base.Frame) -> None:
         """Send the client a method of the gateway's own."""
-        self.to_client.put(method_frame(channel, method))
+        self.to_client.put_answer(method_frame(channel, method))
 
     def ask(self, channel: int, method: base.Frame) -> None:
         """Send the primary a method of the gateway's own."""

@@ -1,6 +1,6 @@
 """A client and a primary of the test, with the front end between them, in virtual time."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -164,19 +164,26 @@ async def log_in_at(peer: Peer) -> None:
     await peer.send(0, commands.Connection.OpenOk())
 
 
-async def log_in(client: Peer) -> None:
+async def log_in(client: Peer, frame_max: int) -> None:
     await client.stream.send_all(PROTOCOL_HEADER)
     await client.hears(commands.Connection.Start)
     able = {"capabilities": {"consumer_cancel_notify": True}}
     start = commands.Connection.StartOk(able, "PLAIN", "\0anna\0secret", "en_US")
     await client.send(0, start)
     await client.hears(commands.Connection.Tune)
-    await client.send(0, commands.Connection.TuneOk(2047, 131_072, 0), commands.Connection.Open())
+    tune = commands.Connection.TuneOk(2047, frame_max, 0)
+    await client.send(0, tune, commands.Connection.Open())
     await client.hears(commands.Connection.OpenOk)
 
 
 @asynccontextmanager
-async def harness(vhost: str = "/") -> AsyncIterator[Harness]:
+async def harness(
+    vhost: str = "/",
+    *,
+    frame_max: int = 131_072,
+    streams: Callable[[], tuple[Stream, Stream]] = memory_stream_pair,
+) -> AsyncIterator[Harness]:
+    """A client that has logged in; `streams` are its connection's two ends."""
     dials, dialled = trio.open_memory_channel[Peer](10)
     pair, states = Pair(), States()
 
@@ -192,13 +199,13 @@ async def harness(vhost: str = "/") -> AsyncIterator[Harness]:
     target = RelayTarget(
         dial=dial, broker=pair, states=states, login_timeout=10.0, slow=SLOW, vhost=vhost
     )
-    ours, theirs = memory_stream_pair()
+    ours, theirs = streams()
     frontend = RabbitmqFrontend(target)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(frontend.serve_connection, ours)
         client = Peer(theirs)
         async with trio.open_nursery() as logins:
-            logins.start_soon(log_in, client)
+            logins.start_soon(log_in, client, frame_max)
             primary = await dialled.receive()
             await log_in_at(primary)
         yield Harness(client, primary, pair, states, dialled)

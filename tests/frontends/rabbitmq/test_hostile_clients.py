@@ -1,0 +1,88 @@
+"""A client that reads nothing, or says more than it may, harms itself alone."""
+
+import pytest
+import trio
+from pamqp import base, commands, header
+from trio.testing import lockstep_stream_pair
+
+from gateway.frontends.rabbitmq.outbox import HIGH_WATER, Outbox
+from gateway.wire.rabbitmq.frames import HEAD, content_frames, method_frame
+from tests.frontends.rabbitmq.peers import SLOW, harness
+
+LARGE = b"x" * (HIGH_WATER + 1)
+NEVER = 2**30 - 9  # bytes of a frame that nobody may send
+
+
+def content(method: base.Frame, body: bytes) -> bytes:
+    head = header.ContentHeader(body_size=len(body), properties=commands.Basic.Properties())
+    return method_frame(1, method) + b"".join(content_frames(1, head.marshal(), body, 4096))
+
+
+def delivery(tag: int) -> bytes:
+    return content(commands.Basic.Deliver("workers", tag, False, "", "orders"), LARGE)
+
+
+async def test_a_client_that_reads_nothing_is_no_outage_of_its_queue(autojump_clock):
+    async with harness(streams=lockstep_stream_pair) as here:
+        await here.confirmed_once()
+        await here.consumes()
+        await here.primary.stream.send_all(delivery(1))
+        await here.primary.stream.send_all(delivery(2))
+        await here.client.publish(b"second")
+        await here.primary.hears(commands.Basic.Publish)
+        await here.primary.send(1, commands.Basic.Ack(2))
+        await trio.sleep(20 * SLOW)
+
+        assert here.states.evidence == ["orders sent"]
+
+
+async def test_a_return_comes_before_the_answer_to_confirm_select(autojump_clock):
+    async with harness() as here:
+        await here.client.send(1, commands.Channel.Open())
+        await here.primary.hears(commands.Channel.Open)
+        await here.primary.send(1, commands.Channel.OpenOk())
+        await here.client.hears(commands.Channel.OpenOk)
+        await here.client.publish(b"first", exchange="events")
+        await here.client.send(1, commands.Confirm.Select())
+
+        await here.primary.hears(commands.Confirm.Select)
+        await here.primary.hears(commands.Basic.Publish)
+        await here.primary.hears(commands.Confirm.Select)
+        returned = commands.Basic.Return(312, "NO_ROUTE", "events", "orders")
+        await here.primary.stream.send_all(content(returned, b"first"))
+        await here.primary.send(1, commands.Basic.Ack(1), commands.Confirm.SelectOk())
+        await here.client.hears(commands.Basic.Return)
+        await here.client.hears(commands.Confirm.SelectOk)
+
+
+async def test_the_rest_of_a_client_that_closes_is_read(autojump_clock):
+    async with harness(streams=lockstep_stream_pair) as here:
+        await here.confirmed_once()
+        await here.client.send(0, commands.Connection.Close(200, "", 0, 0))
+        await here.primary.hears(commands.Connection.Close)
+        await here.primary.send(0, commands.Connection.CloseOk())
+        await here.client.hears(commands.Connection.CloseOk)
+
+        with trio.fail_after(1):  # it was on its way before the answer was read
+            await here.client.publish(b"late")
+            await here.client.publish(b"later")
+
+
+@pytest.mark.parametrize("frame_max", [0, 2**30])
+async def test_a_frame_has_the_size_that_the_primary_allows(autojump_clock, frame_max):
+    async with harness(frame_max=frame_max) as here:
+        await here.client.stream.send_all(HEAD.pack(1, 1, NEVER))
+
+        close = await here.client.hears(commands.Connection.Close)
+        assert close.reply_code == 501
+
+
+async def test_answers_that_nobody_reads_are_bounded(autojump_clock):
+    outbox = Outbox()
+    outbox.put(LARGE)  # of the primary
+    await outbox.wait_for_answers()
+    outbox.put_answer(LARGE)
+
+    with trio.move_on_after(60) as waited:
+        await outbox.wait_for_answers()
+    assert waited.cancelled_caught
