@@ -14,7 +14,7 @@ from gateway.capabilities import SendsMany, Sessions, SettlesMany, address_of
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Busy, EntityNotFound, LockLost, Unavailable
 from gateway.domain.message import Complete, Message, ReceiveMode
-from gateway.interception import Call, CallKind, Interceptor
+from gateway.interception import Call, CallKind, Interceptor, SplittingInterceptor
 from gateway.interception.broker import InterceptedBroker
 from gateway.offering import required
 from gateway.ports import Broker
@@ -299,3 +299,30 @@ async def test_an_intercepted_namespace_has_the_address_of_its_own_or_the_one_th
     assert address_of(seen(store)) == ""
     assert address_of(seen(store, "east:5672")) == "east:5672"
     assert address_of(seen(seen(store, "east:5672"))) == "east:5672"
+
+
+class Splitter(Recorder, SplittingInterceptor):
+    """Sees each batch of a send alone, and each settlement."""
+
+    def splits(self, call: Call) -> bool:
+        return call.kind in {CallKind.SEND, CallKind.SETTLE}
+
+
+async def test_a_splitting_interceptor_sees_each_batch_and_settlement_alone(
+    store: MemoryBroker,
+) -> None:
+    told: list[str] = []
+    broker = InterceptedBroker(store, [Splitter("it", told)])
+    batches = [[Message(body=b"1")], [Message(body=b"2")]]
+
+    sent = await required(broker, SendsMany).send_many(ORDERS, batches)
+    async with broker.open_receiver(ORDERS) as receiver:
+        deliveries = await receiver.receive(2)
+        settled = await required(receiver, SettlesMany).settle_many(
+            [(each, Complete()) for each in deliveries]
+        )
+
+    assert (list(sent), list(settled)) == ([None, None], [None, None])
+    assert [each.message.body for each in deliveries] == [b"1", b"2"]
+    assert told.count("it after SEND [None]") == 2
+    assert told.count("it after SETTLE [None]") == 2

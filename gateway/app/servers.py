@@ -29,7 +29,6 @@ from gateway.net.http.guard import MAX_HEAD
 from gateway.net.http.server import Handler, HttpServer, HttpServerOptions
 from gateway.net.listeners import ConnectionHandler, peer_address
 from gateway.net.sniffing import Sniffer
-from gateway.store.local.visibility import LocalVisibility
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 from gateway.wire.servicebus.errors import PAIRGATE
@@ -348,7 +347,7 @@ def _make_storage_queue(makings: Makings, *, secure: bool) -> Server:
             visibility=parts.visibility,
             # A pair protects only messages sent through it; elsewhere only an embedded store
             # returns the sequence number of a put message.
-            sends=parts.pair is not None or not isinstance(parts.visibility, LocalVisibility),
+            sends=parts.pair is not None or not parts.numbers_puts,
             wall_clock=now,
             marks=parts.others.marks(makings.accounts.marks),
         ),

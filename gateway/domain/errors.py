@@ -76,11 +76,14 @@ class BrokerError(GatewayError):
 
     `since` is set where the failure is remembered: the operation wasn't tried, as an earlier one
     failed that began then, by the monotonic clock. It shows nothing about later moments.
+
+    `is_final` is set where another try is for the client to make: a front end answers at once.
     """
 
     outcome: ClassVar[Outcome] = Outcome.NOT_SENT
     counts_as_outage: ClassVar[bool] = False
     since: float | None = None
+    is_final: bool = False
 
 
 class Unavailable(BrokerError):
@@ -148,6 +151,8 @@ class HolderSilent(OutcomeUnknown):
     ask again tells nothing: after a restart it knows nothing of the delivery, whatever has
     happened.
     """
+
+    is_final = True
 
 
 class BusyReason(enum.Enum):

@@ -6,7 +6,16 @@ from gateway.interception.interceptor import (
     CallKind,
     Interceptor,
     InterceptorChain,
+    SplittingInterceptor,
     WaitInterceptor,
 )
 
-__all__ = ["RECEIVES", "Call", "CallKind", "Interceptor", "InterceptorChain", "WaitInterceptor"]
+__all__ = [
+    "RECEIVES",
+    "Call",
+    "CallKind",
+    "Interceptor",
+    "InterceptorChain",
+    "SplittingInterceptor",
+    "WaitInterceptor",
+]

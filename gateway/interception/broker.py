@@ -96,8 +96,11 @@ class InterceptedBroker(ForwardingBroker):
     ) -> Sequence[BrokerError | None]:
         """As `SendsMany.send_many`."""
         send = required(self._inner, SendsMany).send_many
-        operation = partial(send, entity, batches, fails_fast=fails_fast)
-        return await self._chain.run_each(Call(CallKind.SEND, entity, batches), operation)
+        verdicts: list[BrokerError | None] = []
+        for part in self._chain.parts(Call(CallKind.SEND, entity, batches)):
+            operation = partial(send, entity, part.batches, fails_fast=fails_fast)
+            verdicts += await self._chain.run_each(part, operation)
+        return verdicts
 
     async def _send(self, send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> T:
         call = Call(CallKind.SEND, entity, (messages,))
@@ -302,8 +305,11 @@ class InterceptedReceiver(Wrapper):
     ) -> Sequence[BrokerError | None]:
         """As `SettlesMany.settle_many`."""
         call = Call(CallKind.SETTLE, self._entity, settlements=settlements)
-        settle = partial(required(self._inner, SettlesMany).settle_many, settlements)
-        return await self._chain.run_each(call, settle)
+        settle = required(self._inner, SettlesMany).settle_many
+        verdicts: list[BrokerError | None] = []
+        for part in self._chain.parts(call):
+            verdicts += await self._chain.run_each(part, partial(settle, part.settlements))
+        return verdicts
 
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`."""

@@ -126,6 +126,17 @@ class WaitInterceptor(Interceptor):
         return await receive()
 
 
+class SplittingInterceptor(Interceptor):
+    """An interceptor that may have to see each batch or settlement of a call alone."""
+
+    def splits(self, call: Call) -> bool:
+        """
+        True if each batch or settlement of this call becomes a call of its own, one after the
+        other. Calls of other tasks may come between them.
+        """
+        return False
+
+
 @attrs.frozen(eq=False)
 class InterceptorChain:
     """Interceptors by the kinds of calls that they are for, in the order of the list."""
@@ -133,6 +144,7 @@ class InterceptorChain:
     interceptors: Sequence[Interceptor]
     _by_kind: Mapping[CallKind, tuple[Interceptor, ...]] = attrs.field(init=False)
     _waits: tuple[WaitInterceptor, ...] = attrs.field(init=False)
+    _splitting: tuple[SplittingInterceptor, ...] = attrs.field(init=False)
 
     @_by_kind.default
     def _sort(self) -> Mapping[CallKind, tuple[Interceptor, ...]]:
@@ -146,6 +158,10 @@ class InterceptorChain:
         return tuple(
             each for each in reversed(self.interceptors) if isinstance(each, WaitInterceptor)
         )
+
+    @_splitting.default
+    def _find_splitting(self) -> tuple[SplittingInterceptor, ...]:
+        return tuple(each for each in self.interceptors if isinstance(each, SplittingInterceptor))
 
     def of_sessions(self) -> "InterceptorChain":
         """The interceptors of a session's receiver."""
@@ -182,6 +198,14 @@ class InterceptorChain:
             raise
         self._run_after(call, verdicts)
         return verdicts
+
+    def parts(self, call: Call) -> Sequence[Call]:
+        """The calls that a `SEND` or a `SETTLE` is split into: most often itself alone."""
+        if not any(each.splits(call) for each in self._splitting):
+            return (call,)
+        kind, entity = call.kind, call.entity
+        sends = [Call(kind, entity, batches=(each,)) for each in call.batches]
+        return sends or [Call(kind, entity, settlements=(each,)) for each in call.settlements]
 
     async def wait(self, call: Call, receive: Callable[[], Awaitable[T]]) -> T:
         """As `run`, of a `WAIT`."""

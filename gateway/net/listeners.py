@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -292,6 +293,7 @@ class Listener:
         self._peers[owner] += 1
         try:
             with self._visits.begin(owner, peer, user) as visit, visit.scope:
+                visit.hang_up = partial(_hang_up, stream)
                 await self._secured(handler, stream)
             if visit.gave_way:
                 raise ConnectionRefusedError(
@@ -314,6 +316,11 @@ class Listener:
             # Closing TLS writes; a peer that doesn't read must not keep the slot.
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await stream.aclose()
+
+
+def _hang_up(stream: trio.SocketStream) -> None:
+    with suppress(OSError):  # the client was faster
+        stream.socket.shutdown(trio.socket.SHUT_RDWR)
 
 
 def peer_address(stream: trio.abc.Stream) -> str | None:

@@ -8,7 +8,7 @@ on.
 """
 
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Final
@@ -49,6 +49,8 @@ class Visit:
     is_busy: bool = False  # whether a request is being processed
     gave_way: bool = False  # whether it was closed for another connection
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    # Ends the connection at the socket: its client gets no further byte.
+    hang_up: Callable[[], None] = lambda: None
     clients: Clients | None = None  # None: its client has no limits
     client: str = ""  # the credential that it has shown last; empty: none
     peek_slot: "PeekSlot | None" = attrs.field(

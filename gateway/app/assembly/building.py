@@ -16,7 +16,7 @@ needs once (`Role.leads`).
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
+from functools import partial, reduce
 
 import attrs
 import trio
@@ -128,6 +128,7 @@ async def build(plan: ProcessPlan) -> Parts:
     own = Leases(seen, plan.runtime.now, config.limits.leases, plan.others.new_token())
     leases = plan.others.leases(own)
     held = make_visibility(plan.runtime, opened.home, seen, leases, inner)
+    visibility = plan.others.visibility(held)
     parts = Parts(
         plan=plan,
         opened=opened,
@@ -141,7 +142,8 @@ async def build(plan: ProcessPlan) -> Parts:
         leases=leases,
         own_leases=own,
         held=held,
-        visibility=plan.others.visibility(held),
+        visibility=reduce(lambda own, each: each.visibility(own), features.values(), visibility),
+        numbers_puts=isinstance(visibility, LocalVisibility),
         refusals=Refusals(plan.runtime.observer),
         clients=Clients(config.limits.clients),
         issuers=make_issuers(config, plan.runtime),

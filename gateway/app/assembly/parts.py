@@ -75,6 +75,10 @@ class Feature:
         """The executors of its control calls, in a process that leads."""
         return ()
 
+    def visibility(self, own: Visibility) -> Visibility:
+        """The queues as clients of the Queue service see them, or the same ones."""
+        return own
+
     def readings(self) -> Readings:
         """The readings of its sections of the status, in a process that leads."""
         return {}
@@ -114,6 +118,7 @@ class Parts(ProcessParts):
     own_leases: Leases  # without those that other processes hold
     visibility: Visibility  # of the primary, if there is a pair
     held: Visibility  # as `visibility`, without the messages that other processes hold
+    numbers_puts: bool  # a put of `visibility` returns the message's sequence number
     refusals: Refusals
     clients: Clients
     issuers: Issuers

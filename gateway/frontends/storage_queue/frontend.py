@@ -21,7 +21,7 @@ import trio
 from gateway.deadlines import answered_within
 from gateway.domain.access import TokenClaim
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Busy, HolderSilent, Outcome, drop_tracebacks
+from gateway.domain.errors import BrokerError, Busy, Outcome, drop_tracebacks
 from gateway.frontends.options import StorageQueueOptions
 from gateway.frontends.storage_queue.auth import Accounts, Circumstances, Credential
 from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
@@ -288,7 +288,7 @@ def _check_secondary(operation: storage.Operation, address: Address) -> None:
 
 def _can_help(error: BrokerError, operation: storage.Operation) -> bool:
     """True if a retry may have a better outcome."""
-    if isinstance(error, HolderSilent):
+    if error.is_final:
         return False
     if error.outcome is Outcome.UNKNOWN:
         # A retried update would no longer match its receipt, and a retried creation would find its
