@@ -48,6 +48,7 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
         "events": {"peer_found", "peer_lost", "peer_refused"},
     },
     "drill": {"options": {"drill"}, "events": {"drill_began", "drill_ended"}},
+    "faults": {"options": {"faults"}, "events": {"fault_added", "fault_over"}},
     "hedging": {
         "options": {"entities.hedge_after", "pairing.hedge_after", "pairing.hedge_budget"},
         "events": set(),

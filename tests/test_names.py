@@ -55,7 +55,7 @@ PLAIN_TEXT: Final = """
     unsettled until untouched url usable v wait wake want was while within write x bound commit
     count destination expiry export file lag ratio sample service setting type
     authority chain discovery instance scope secret tenant add algorithm audience clock read
-    refresh result skew subject unavailable outage deadline detail restore page reach serve
+    refresh result skew subject unavailable outage deadline detail restore page reach remote serve
     served version header user
 """
 PLAIN: Final = frozenset(PLAIN_TEXT.split())

@@ -13,6 +13,7 @@ from gateway.extensions.claims import EXTENSION as CLAIMS
 from gateway.extensions.cluster import EXTENSION as CLUSTER
 from gateway.extensions.drill import EXTENSION as DRILL
 from gateway.extensions.extension import Extension
+from gateway.extensions.faults import EXTENSION as FAULTS
 from gateway.extensions.hedging import EXTENSION as HEDGING
 from gateway.extensions.order import EXTENSION as ORDER
 from gateway.extensions.outage_report import EXTENSION as OUTAGE_REPORT
@@ -31,6 +32,7 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     HEDGING,
     REDRIVE,
     PURGE,
+    FAULTS,
     DRILL,  # what it refuses is never announced
     OUTAGE_REPORT,
     ANNOUNCEMENTS,

@@ -46,6 +46,15 @@ from gateway.domain.operators.process import (
 from gateway.domain.status.process import Status
 from gateway.extensions.drill import order as drilling
 from gateway.extensions.drill.order import Drill, DrillAnswer, DrillFault, DrillOrder, DrillState
+from gateway.extensions.faults import order as faulting
+from gateway.extensions.faults.order import (
+    Fault,
+    FaultAnswer,
+    FaultKind,
+    FaultOrder,
+    FaultState,
+    FaultsToClear,
+)
 from gateway.extensions.outage_report.outage import (
     OUTAGES,
     DepthPoint,
@@ -110,6 +119,31 @@ OUTAGE = RecordedOutage(
     curve=(DepthPoint(at=DATE, pending=None),),
 )
 DRILLS = DrillState(allowed=True, longest=900.0, drill=RUNNING)
+FAULT = Fault(
+    id="1",
+    kind=FaultKind.DELAY,
+    entities=("orders",),
+    operations=("send",),
+    clients=("shop",),
+    left=2,
+    times=1,
+    delay=0.5,
+    reason="why",
+    operator="ann",
+    since=DATE,
+    until=DATE,
+)
+FAULTS = FaultState(allowed=True, faults=(FAULT,))
+FAULT_ORDER = FaultOrder(
+    kind=FaultKind.DELAY,
+    entities=("orders",),
+    operations=("send",),
+    clients=("shop",),
+    count=3,
+    seconds=60.0,
+    delay=0.5,
+    reason="why",
+)
 PROCESS = ProcessState(ready=True, reason="serving", log_level="info", access=("ops",))
 Call = ControlCall[Any, Any]
 
@@ -126,6 +160,10 @@ def steered(call: Call) -> tuple[Order, ControlAnswer]:
 
 def drilled(action: str) -> DrillAnswer:
     return DrillAnswer(action=action, changed=True, before=DRILLS, after=DRILLS)
+
+
+def faulted(action: str) -> FaultAnswer:
+    return FaultAnswer(action=action, changed=True, faults=(FAULT,), after=FAULTS)
 
 
 def of_process(action: str, report: DrainReport | None = None) -> ProcessAnswer:
@@ -177,6 +215,9 @@ EXAMPLES: Mapping[Call, tuple[Any, Any]] = {
     SHARDS: (NoKeys(), ShardsAnswer(shards=(SHARD,))),
     OUTAGES: (NoKeys(), OutageReport(outages=(OUTAGE,), markdown="# Outage")),
     drilling.DRILL: (DRILL, drilled("drill")),
+    faulting.FAULTS: (NoKeys(), FAULTS),
+    faulting.ADD_FAULT: (FAULT_ORDER, faulted("add-fault")),
+    faulting.CLEAR_FAULTS: (FaultsToClear(ids=("1",)), faulted("clear-faults")),
     drilling.END_DRILL: (NoKeys(), drilled("end-drill")),
     table.RELOAD: (ProcessOrder(**table.RELOAD.fixed, reason="new batch"), of_process("reload")),
     table.DRAIN: (
