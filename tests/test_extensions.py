@@ -61,6 +61,7 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
     "purge": {"options": set(), "events": {"backlog_purged"}},
     "redrive": {"options": set(), "events": {"dead_letters_redriven"}},
     "sharding": {"options": {"sharding"}, "events": {"shard_added", "shard_drained"}},
+    "sidecar": {"options": set(), "events": set()},
     "take_over": {
         "options": {"serve --take-over", "take_over"},
         "events": {"take_over_failed", "taken_over"},

@@ -20,6 +20,7 @@ from gateway.extensions.outage_report import EXTENSION as OUTAGE_REPORT
 from gateway.extensions.purge import EXTENSION as PURGE
 from gateway.extensions.redrive import EXTENSION as REDRIVE
 from gateway.extensions.sharding import EXTENSION as SHARDING
+from gateway.extensions.sidecar import EXTENSION as SIDECAR
 from gateway.extensions.take_over import EXTENSION as TAKE_OVER
 from gateway.extensions.traces import EXTENSION as TRACES
 from gateway.extensions.workers import EXTENSION as WORKERS
@@ -39,6 +40,7 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     CLUSTER,
     TAKE_OVER,
     WORKERS,
+    SIDECAR,
 )
 
 ENTRY_POINTS: Final = "pairgate.extensions"
