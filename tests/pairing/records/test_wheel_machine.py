@@ -1,4 +1,4 @@
-"""Whatever happens to the processes of a pair, each follows the orders that it must know."""
+"""Through cuts and restarts each process of a pair follows the orders that it must know."""
 
 from pathlib import Path
 
