@@ -81,28 +81,23 @@ class NamespaceConnection:
         sends = any(isinstance(link, SendingLink) and not link.idle for link in links)
         return not sends and all(each.idle for each in self._exchanges.values())
 
-    @contextmanager
-    def judged(self, began: float | None = None, *, changes: bool = False) -> Iterator[None]:
+    def judged(self, began: float | None = None, *, changes: bool = False) -> "JudgedRequest":
         """
         A context for a request that began at `began` (None: now). If it fails or is given up, the
         connection may have gone bad. Only sends and settlements, which change something, show the
         contrary.
         """
-        began = trio.current_time() if began is None else began
-        try:
-            yield
-        except BrokerError as error:
-            if error.counts_as_outage and not isinstance(error, NoToken):
-                bad = self._trust.failed(began, trio.current_time())
-                self._judge(began, bad=bad, is_silent=False)
-            elif changes:
-                self.prove()
-            raise
-        except trio.Cancelled:
+        return JudgedRequest(self, trio.current_time() if began is None else began, changes)
+
+    def judge(self, error: BaseException | None, began: float, *, changes: bool) -> None:
+        """Judge the connection by the end of a request, as `judged`."""
+        if isinstance(error, trio.Cancelled):
             bad = self._trust.given_up(began, trio.current_time())
-            self._judge(began, bad=bad, is_silent=changes)
-            raise
-        if changes:
+            self._suspect(began, bad=bad, is_silent=changes)
+        elif isinstance(error, BrokerError) and _shows_an_outage(error):
+            bad = self._trust.failed(began, trio.current_time())
+            self._suspect(began, bad=bad, is_silent=False)
+        elif changes and (error is None or isinstance(error, BrokerError)):
             self.prove()
 
     def prove(self) -> None:
@@ -134,7 +129,7 @@ class NamespaceConnection:
         """True if the peer has changed nothing since then: it may have gone bad."""
         return self._trust.failed(since, trio.current_time())
 
-    def _judge(self, began: float, *, bad: bool, is_silent: bool) -> None:
+    def _suspect(self, began: float, *, bad: bool, is_silent: bool) -> None:
         if bad and not self.is_replaced and not self.over:
             self._gone_bad(self, began, is_silent)
 
@@ -218,6 +213,25 @@ class NamespaceConnection:
         surplus = len(self._exchanges) - len(gone) - _MAX_EXCHANGES + 1
         for node in {*gone, *idle[: max(0, surplus)]}:
             self._exchanges.pop(node).close()
+
+
+@attrs.define(eq=False)
+class JudgedRequest:
+    """Made by `NamespaceConnection.judged`: a class, as each send and settlement enters two."""
+
+    _peer: NamespaceConnection
+    _began: float
+    _changes: bool
+
+    def __enter__(self) -> None:
+        """As any context manager."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._peer.judge(error, self._began, changes=self._changes)
+
+
+def _shows_an_outage(error: BrokerError) -> bool:
+    return error.counts_as_outage and not isinstance(error, NoToken)
 
 
 Dial = Callable[[ServerAddress], Awaitable[trio.abc.Stream]]

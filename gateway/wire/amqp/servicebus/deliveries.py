@@ -16,7 +16,6 @@ import struct
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
-from uuid import UUID
 
 from gateway.domain.errors import MessageError
 from gateway.domain.message import (
@@ -74,7 +73,8 @@ def token_of(tag: bytes) -> str:
     """
     if len(tag) != 16:
         raise MessageError(f"delivery tag: the 16 bytes of a UUID expected, found {len(tag)}")
-    return str(UUID(bytes_le=tag))
+    text = (tag[3::-1] + tag[5:3:-1] + tag[7:5:-1] + tag[8:]).hex()  # half the time of a `UUID`
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 _SEQUENCE: Final = "x-opt-sequence-number"
