@@ -52,6 +52,7 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.entities
 	.venv/bin/python -m benchmarks.namespaces
 	.venv/bin/python -m benchmarks.rabbitmq_wire
+	.venv/bin/python -m benchmarks.service_bus
 	.venv/bin/python -m benchmarks.syphon
 	.venv/bin/python -m benchmarks.order
 	.venv/bin/python -m benchmarks.order_gateways

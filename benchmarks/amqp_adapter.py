@@ -1,0 +1,95 @@
+"""
+A client in a process of its own: the gateway's adapter for Service Bus, and nothing else of the
+gateway, in one connection to send and one to receive.
+
+Sends for some seconds, with a task for each message in flight, and then receives and completes all
+messages, as many at once; each completion waits for its confirmation, as in the service's SDKs.
+Diverted messages are received at the secondary. Prints one JSON object.
+Usage: python -m benchmarks.amqp_adapter JOB
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import trio
+
+from benchmarks.closed_loop import BODY
+from benchmarks.stopwatch import Stopwatch
+from gateway.app.runtime import Runtime
+from gateway.brokers.amqp.options import ServiceBusOptions
+from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_namespace
+from gateway.capabilities.settling import settle_all
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Complete, Delivery, Message
+from gateway.ports import Receiver
+
+
+def open_service_bus(job: Mapping[str, Any], port: int) -> ServiceBusBroker:
+    runtime = Runtime()
+    rest = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName={job['user']}"
+    options = ServiceBusOptions(key=job["password"])
+    return open_namespace(
+        f"{rest};UseDevelopmentEmulator=true", options, runtime.now, runtime.rng("benchmark")
+    )
+
+
+async def send(broker: ServiceBusBroker, job: Mapping[str, Any]) -> Mapping[str, Any]:
+    queue = EntityPath(job["address"])
+    await broker.probe(queue)  # connected
+    watch = Stopwatch(job["servers"])
+    end = time.perf_counter() + job["seconds"]
+
+    async def loop() -> None:
+        began = time.perf_counter()
+        while began < end:
+            await broker.send(queue, [Message(message_id=str(watch.messages), body=BODY)])
+            now = time.perf_counter()
+            watch.add(now - began)
+            began = now
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(job["window"]):
+            nursery.start_soon(loop)
+    return watch.read()
+
+
+async def receive(
+    broker: ServiceBusBroker, job: Mapping[str, Any], messages: int
+) -> Mapping[str, Any]:
+    async with broker.open_receiver(EntityPath(job["source"] or job["address"])) as receiver:
+        watch = Stopwatch(job["servers"])
+        async with trio.open_nursery() as nursery:
+            received = 0
+            while received < messages:
+                deliveries = await receiver.receive(job["window"])
+                received += len(deliveries)
+                nursery.start_soon(complete, receiver, deliveries, watch)
+        return watch.read()
+
+
+async def complete(receiver: Receiver, deliveries: Sequence[Delivery], watch: Stopwatch) -> None:
+    """
+    Raises:
+        BrokerError: a completion failed.
+    """
+    began = time.perf_counter()
+    verdicts = await settle_all(receiver, [(each, Complete()) for each in deliveries])
+    for error in verdicts:
+        if error is not None:
+            raise error
+        watch.add(time.perf_counter() - began)
+
+
+async def run(job: Mapping[str, Any]) -> None:
+    async with open_service_bus(job, job["port"]) as broker:
+        sent = await send(broker, job)
+    async with open_service_bus(job, job["source_port"] or job["port"]) as broker:
+        received = await receive(broker, job, int(sent["messages"]))
+    print(json.dumps({"send": sent, "receive": received}))
+
+
+if __name__ == "__main__":
+    trio.run(run, json.loads(sys.argv[1]))

@@ -1,0 +1,217 @@
+"""
+Measures the gateway in front of Service Bus over AMQP, beside the same clients without it.
+
+    azure-servicebus ──AMQP 1.0──────────────────────────▶ namespace     direct
+    azure-servicebus ──AMQP 1.0──▶ pairgate ──AMQP 1.0───▶ namespace     a pair's primary
+    adapter ───────────AMQP 1.0──────────────────────────▶ namespace     direct
+    adapter ───────────AMQP 1.0──▶ pairgate ──AMQP 1.0───▶ namespace     a pair's primary
+    adapter ───────────AMQP 1.0──▶ pairgate ──AMQP 1.0───▶ secondary     its primary is down
+
+A namespace is a Pairgate with a durable store, which stands for the service. Clients are processes
+of their own, send for some seconds, and then receive and complete all messages, at the secondary
+those that were diverted: a message that is missing ends the run. Each round visits every cell once.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.amqp import (
+    FULL,
+    PYTHON_OF_SDK,
+    QUEUE,
+    QUICK,
+    WIDTH,
+    WINDOWS,
+    Effort,
+    Job,
+    Measure,
+    client,
+    show_cells,
+    visit,
+)
+from benchmarks.amqp_figures import Cell, Ratio, Rounds, cells_of, ratio_of
+from benchmarks.amqp_idle import service_bus
+from benchmarks.fleet import LABEL, open_fleet
+from benchmarks.machine import facts
+from benchmarks.report import print_report, show_facts
+from benchmarks.targets import Target, show_targets
+from gateway.demo.machines import KEY, KEY_NAME, KEY_VARIABLE
+from gateway.demo.ports import free_port
+from gateway.domain import backlog
+
+SDK_DIRECT: Final = "SDK, direct"
+SDK: Final = "SDK, gateway"
+DIRECT: Final = "adapter, direct"
+GATEWAY: Final = "adapter, gateway"
+DIVERTED: Final = "adapter, diverted"
+WAYS: Final = (SDK_DIRECT, SDK, DIRECT, GATEWAY, DIVERTED)
+COMPARED: Final = ((SDK, SDK_DIRECT), (GATEWAY, DIRECT), (DIVERTED, DIRECT))
+
+PROCESS: Final = "gateway"
+JUDGED: Final = 100  # messages in flight
+# Seconds of the gateway's processor time for a message.
+MOST: Final[Mapping[str, float]] = {"send": 60e-6, "receive, complete": 80e-6}
+
+
+@attrs.frozen
+class SourceJob(Job):
+    """A job whose messages are received elsewhere: those that are diverted."""
+
+    source: str = ""  # empty: they are received where they are sent
+    source_port: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class Comparison:
+    ours: str
+    theirs: str
+    ratio: Ratio
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    facts: Mapping[str, str]
+    cells: Sequence[Cell]
+    comparisons: Sequence[Comparison]
+    targets: Sequence[Target]
+
+
+async def measure(
+    folder: Path, ways: Sequence[str], windows: Sequence[int], effort: Effort
+) -> Report:
+    """
+    Raises:
+        ClientFailed: a message is missing, or a client got an error.
+    """
+    about = dict(facts(folder))
+    async with _open_ways(folder) as measures:
+        rounds = await visit({way: measures[way] for way in ways}, windows, effort)
+    about["load"] = f"{about['load']}, {os.getloadavg()[0]:.2f} after the last"
+    return report(about, rounds)
+
+
+def report(about: Mapping[str, str], rounds: Rounds) -> Report:
+    comparisons = [
+        Comparison(ours=ours, theirs=theirs, ratio=ratio_of(window, pairs, rounds[theirs, window]))
+        for ours, theirs in COMPARED
+        for (way, window), pairs in rounds.items()
+        if way == ours and (theirs, window) in rounds
+    ]
+    cells = cells_of(rounds)
+    targets = [_target(each) for each in cells if each.way == GATEWAY and each.window == JUDGED]
+    return Report(facts=about, cells=cells, comparisons=comparisons, targets=targets)
+
+
+def _target(cell: Cell) -> Target:
+    most, found = MOST[cell.operation], cell.servers[PROCESS]
+    return Target(
+        text=f"{cell.operation}: at most {1e6 * most:.0f} us of the gateway, {JUDGED} in flight",
+        reached=found <= most,
+        found=f"{1e6 * found:.0f} us",
+    )
+
+
+@asynccontextmanager
+async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
+    """All servers run side by side; only one client has work at a time."""
+    backlog_queue = backlog.queue_name(LABEL, 0).name
+    async with open_fleet(folder) as fleet:
+        namespace = await fleet.start("namespace", service_bus(QUEUE))
+        secondary = await fleet.start("secondary", service_bus(backlog_queue))
+        healthy = await fleet.start("healthy", _pair(namespace.port, secondary.port))
+        diverting = await fleet.start("diverting", _pair(free_port(), secondary.port))
+        direct = SourceJob(namespace.port, {"namespace": namespace.pid}, KEY_NAME, KEY, QUEUE, True)
+        through = attrs.evolve(
+            direct, port=healthy.port, servers={PROCESS: healthy.pid, **direct.servers}
+        )
+        diverted = attrs.evolve(
+            direct,
+            port=diverting.port,
+            servers={PROCESS: diverting.pid, "secondary": secondary.pid},
+            source=backlog_queue,
+            source_port=secondary.port,
+        )
+        sdk, adapter = str(PYTHON_OF_SDK), sys.executable
+        yield {
+            SDK_DIRECT: client(direct, sdk, "benchmarks.amqp_azure"),
+            SDK: client(through, sdk, "benchmarks.amqp_azure"),
+            DIRECT: client(direct, adapter, "benchmarks.amqp_adapter"),
+            GATEWAY: client(through, adapter, "benchmarks.amqp_adapter"),
+            DIVERTED: client(diverted, adapter, "benchmarks.amqp_adapter"),
+        }
+
+
+def _pair(primary: int, secondary: int) -> str:
+    """The configuration of a gateway before the namespaces on these ports."""
+    namespaces = "".join(
+        f"""
+[namespaces.{name}]
+url = "servicebus:Endpoint=sb://127.0.0.1:{port};\
+SharedAccessKeyName={KEY_NAME};UseDevelopmentEmulator=true"
+key = {{ env = "{KEY_VARIABLE}" }}
+"""
+        for name, port in (("primary", primary), ("secondary", secondary))
+    )
+    return f"""{namespaces}
+[pairing]
+primary = "primary"
+secondary = "secondary"
+label = "{LABEL}"
+backlog_queues = 1
+
+[[endpoints]]
+protocol = "service-bus"
+bind = "127.0.0.1:0"
+"""
+
+
+def _show(found: Report, console: Console) -> None:
+    show_facts(found.facts, console)
+    show_cells(found.cells, console)
+    table = Table("ours", "theirs", "in flight", "sends", "receives", box=SIMPLE_HEAD)
+    for each in found.comparisons:
+        ratio = each.ratio
+        row = (str(ratio.window), f"{ratio.send:.2f}", f"{ratio.receive:.2f}")
+        table.add_row(each.ours, each.theirs, *row)
+    console.print(table)
+    show_targets(found.targets, console)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The costs of the gateway before Service Bus.")
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    parser.add_argument("--only", nargs="+", choices=WAYS, default=WAYS, help="ways to measure")
+    parser.add_argument(
+        "--windows", nargs="+", type=int, default=WINDOWS, help="messages in flight"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds after the warm-up")
+    parser.add_argument("--seconds", type=float, help="seconds of sends in each measurement")
+    parser.add_argument("--quick", action="store_true", help="a short run; its figures don't count")
+    parser.add_argument("--folder", type=Path, help="where the stores are made: choose the disk")
+    arguments = parser.parse_args()
+    effort = QUICK if arguments.quick else FULL
+    effort = attrs.evolve(
+        effort,
+        rounds=arguments.rounds or effort.rounds,
+        seconds=arguments.seconds or effort.seconds,
+    )
+    with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
+        found = trio.run(measure, Path(folder), arguments.only, arguments.windows, effort)
+    print_report(found, _show, as_json=arguments.json, width=WIDTH)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
