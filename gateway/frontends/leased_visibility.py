@@ -53,6 +53,7 @@ from gateway.domain.storage_queue import (
     poison_queue,
     too_many,
 )
+from gateway.frontends.empty_answers import away_for_outage, receive_in_time
 from gateway.frontends.leasing import Leasing
 from gateway.offering import required
 from gateway.ports import Broker, Observer, WallClock
@@ -137,7 +138,8 @@ class LeasedVisibility:
         if self._nursery is None:
             raise Unavailable("the gateway isn't running: it is starting or shutting down")
         terms = terms_of(await self._user_metadata(entity))
-        deliveries = await self._received(entity, limit, terms.hidden)
+        with away_for_outage():
+            deliveries = await self._received(entity, limit, terms.hidden)
         taken = [self._hide(self._nursery, entity, each, terms.hidden) for each in deliveries]
         if terms.poison_after is None:
             return taken
@@ -157,9 +159,7 @@ class LeasedVisibility:
         return await self._looked(entity, limit)
 
     async def _looked(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
-        with trio.move_on_after(LOOK):
-            return await self._leases.receive_now(entity, limit)
-        return ()
+        return await receive_in_time(self._leases, entity, limit, LOOK, waits=False)
 
     async def _user_metadata(self, entity: EntityPath) -> str | None:
         """

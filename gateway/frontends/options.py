@@ -4,12 +4,17 @@ Options of the endpoints, a class for each protocol. Times are in seconds, sizes
 Importing this module imports no front end, and no engine.
 """
 
+from typing import Final
+
 import attrs
 from attrs import validators
 
 from gateway.domain.option_fields import BYTES
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.servicebus.atom_operations import PREMIUM, STANDARD
+
+WAIT: Final = "wait"
+DETACH: Final = "detach"
 
 
 @attrs.frozen(kw_only=True)
@@ -36,6 +41,8 @@ class AmqpOptions:
     drain_wait: float = attrs.field(default=0.1, validator=validators.gt(0.0))
     # The time that pre-settled dispositions wait for more, to be settled in one step.
     settle_delay: float = attrs.field(default=0.01, validator=validators.ge(0.0))
+    # While the namespace can't be reached: receivers' links stay, and deliver nothing; or end.
+    receivers_in_outage: str = attrs.field(default=WAIT, validator=validators.in_((WAIT, DETACH)))
     # A connection without links is closed after this time, as in Service Bus.
     idle_links_timeout: float = attrs.field(default=300.0, validator=validators.gt(0.0))
 

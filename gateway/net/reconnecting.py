@@ -3,7 +3,7 @@ A connection shared by many callers: dialled on demand, with a backoff after fai
 
 A failed dial is remembered for a pause. During the pause, a caller with an alternative gets that
 failure at once; a caller without an alternative passes the time of its request, and waits for a
-dial that begins later.
+dial that begins later. Receivers, which may ask without end, pass `recently`.
 
 Attempts to open a connection aren't lost with the callers who wait for them. If each caller began
 from zero, callers with short deadlines would never reach a server that takes longer to open a
@@ -105,6 +105,14 @@ ANY_TIME: Final = -math.inf
 """For `since`: any failure of the current pause will do."""
 
 _SPACING: Final = 0.1  # seconds between the starts of two dials, while they fail
+# Seconds. Receivers wait for a return that they are to notice within a second; a broker that
+# refuses them gets a few dials a second, however many they are and however often they ask.
+_RECENT: Final = 0.4
+
+
+def recently() -> float:
+    """For `since`, of who has no alternative to the server and may ask often."""
+    return trio.current_time() - _RECENT
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -8,6 +8,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import Final, NoReturn, Self, TypeVar
 
@@ -15,7 +16,7 @@ import attrs
 import trio
 
 from gateway.brokers.amqp.options import AmqpNamespaceOptions, LinkOptions
-from gateway.brokers.amqp.peer import ConnectionPool, NamespaceAccess
+from gateway.brokers.amqp.peer import ConnectionPool, NamespaceAccess, NamespaceConnection
 from gateway.brokers.amqp.receiver import AmqpReceiver, DrainingReceiver, ReceiverDependencies
 from gateway.brokers.amqp.receiving import ReceivingConnections
 from gateway.brokers.amqp.senders import Sender, Senders, attach_sender, within
@@ -39,7 +40,7 @@ from gateway.domain.identity import Identity, known_to_all
 from gateway.domain.message import Message, ReceiveMode
 from gateway.net.amqp.links import InFlight, LinkVoid
 from gateway.net.hosts import places_of
-from gateway.net.reconnecting import ANY_TIME
+from gateway.net.reconnecting import ANY_TIME, recently
 from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
 from gateway.wire.amqp.management.identity import identity_in_open
@@ -146,7 +147,7 @@ class AmqpBroker:
         )
         self._senders = Senders(take=self._sending.acquire, options=self._options)
         self._dependencies = ReceiverDependencies(
-            take=self._receiving.acquire,
+            take=self._receiving_connection,
             options=self._options,
             clock=self._clock,
             rng=self._rng,
@@ -258,7 +259,7 @@ class AmqpBroker:
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AsyncIterator[AmqpReceiver]:
         """As `Broker.open_receiver`. The link is attached on entering."""
-        peer = await within(self._options.connect_timeout, str(entity), self._receiving.acquire)
+        peer = await within(self._options.connect_timeout, str(entity), self._receiving_connection)
         kind = DrainingReceiver if peer.dialect.drains else AmqpReceiver
         async with opened(kind(self._dependencies, entity, mode)) as receiver:
             yield receiver
@@ -338,11 +339,15 @@ class AmqpBroker:
         """
         await _cannot("delete queues")
 
+    async def _receiving_connection(self) -> NamespaceConnection:
+        return await self._receiving.acquire(recently())
+
     async def _attach(self, entity: EntityPath) -> Sender:
+        take = partial(self._sending.acquire, recently())
         return await within(
             self._options.connect_timeout,
             str(entity),
-            lambda: attach_sender(self._sending.acquire, entity, self._options),
+            lambda: attach_sender(take, entity, self._options),
         )
 
 

@@ -21,7 +21,7 @@ from gateway.domain.errors import BrokerError, EntityNotFound, OutcomeUnknown, U
 from gateway.domain.message import Message
 from gateway.net.rabbitmq.channel import Channel
 from gateway.net.rabbitmq.connection import RabbitmqConnection
-from gateway.net.reconnecting import ANY_TIME
+from gateway.net.reconnecting import ANY_TIME, recently
 from gateway.wire.rabbitmq.errors import is_user_limit
 from gateway.wire.rabbitmq.queues import DeclareQueue
 
@@ -201,7 +201,7 @@ class Channels:
     async def _channel(self) -> AsyncIterator[Channel]:
         """Lend a channel that no other request uses meanwhile."""
         async with self._turns:
-            connection, began = await self._asking.get(), trio.current_time()
+            connection, began = await self._asking.get(recently()), trio.current_time()
             with self._watched(connection, began):
                 channel = await self._lent()
                 self._in_use += 1

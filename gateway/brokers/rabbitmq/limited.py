@@ -24,7 +24,7 @@ import trio
 from gateway.domain.errors import Unavailable
 from gateway.net.rabbitmq.channel import Channel
 from gateway.net.rabbitmq.connection import RabbitmqConnection
-from gateway.net.reconnecting import ANY_TIME, Failures, Reconnecting
+from gateway.net.reconnecting import ANY_TIME, Failures, Reconnecting, recently
 from gateway.wire.rabbitmq.errors import is_user_limit
 
 _BELIEVED: Final = 60.0  # seconds after the last refusal; operators change limits rarely
@@ -120,7 +120,7 @@ class LimitedConnection:
             BrokerError: as `get`.
             Unavailable: the user has as many channels as it may.
         """
-        connection = await self._connections.get()
+        connection = await self._connections.get(recently())
         if not self._room(connection):
             return []
         async with self._limit.asking():

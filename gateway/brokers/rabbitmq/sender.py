@@ -31,7 +31,7 @@ from gateway.domain.errors import (
 )
 from gateway.net.rabbitmq.channel import Channel
 from gateway.net.rabbitmq.connection import RabbitmqConnection
-from gateway.net.reconnecting import ANY_TIME, Reconnecting
+from gateway.net.reconnecting import ANY_TIME, Reconnecting, recently
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq.errors import is_user_limit
 from gateway.wire.rabbitmq.properties import Outgoing
@@ -202,7 +202,7 @@ class RabbitmqSender:
         Raises:
             BrokerError: they couldn't.
         """
-        self.check_blocked(await self._connections.get())
+        self.check_blocked(await self._connections.get(recently()))
 
     def check_blocked(self, connection: RabbitmqConnection) -> None:
         if connection.blocked is not None:

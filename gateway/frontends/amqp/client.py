@@ -6,11 +6,13 @@ answered here; all other management is on HTTP.
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
+from math import inf
 from typing import Any, Final
 
 import attrs
 
-from gateway.capabilities import Identifies, Transacts
+from gateway.capabilities import Identifies, Sessions, Transacts
 from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -163,11 +165,13 @@ class Client:
     def _outgoing(self, attached: LinkAttached, entity: EntityPath) -> OutgoingLink:
         context = self._context
         if not wants_session(attached):
-            opener = Leased(context.leases, entity)
-            wait = context.options.attach_timeout
-            return OutgoingLink.of(context, attached, entity, opener, wait)
+            leased = partial(
+                Leased, context.leases, entity, context.outages, context.options.attach_timeout
+            )
+            return OutgoingLink.of(context, attached, entity, leased, inf)
         wanted = session_wanted(attached)
-        session = open_session(context.broker, entity, wanted)
+        required(context.broker, Sessions)  # otherwise the link is refused
+        session = partial(open_session, context.broker, entity, wanted)
         wait = wait_of(attached, wanted, context.options)
         return OutgoingLink.of(context, attached, entity, session, wait)
 

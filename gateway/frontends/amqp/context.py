@@ -10,7 +10,13 @@ import trio
 from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, MessageError, NotAuthorized, drop_tracebacks
+from gateway.domain.errors import (
+    BrokerError,
+    MessageError,
+    NotAuthorized,
+    Unavailable,
+    drop_tracebacks,
+)
 from gateway.domain.message import Message, derive_message
 from gateway.domain.topics.property_values import check_sent
 from gateway.frontends.amqp.pending import Pending
@@ -18,9 +24,10 @@ from gateway.frontends.amqp.tokens import ConnectionTokens
 from gateway.frontends.amqp.transactions import Transactions
 from gateway.frontends.leasing import Leasing
 from gateway.frontends.options import AmqpOptions
+from gateway.frontends.outages import Outages
 from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
-from gateway.wire.amqp.conditions import condition_of
+from gateway.wire.amqp.conditions import DETACH_FORCED, condition_of
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import AmqpError, LinkId, SessionId
 from gateway.wire.amqp.frames import DECODE_ERROR
@@ -71,6 +78,7 @@ class Context:
 
     broker: Broker
     leases: Leasing
+    outages: Outages | None  # None: an outage ends the links that receive
     wall_clock: WallClock
     new_id: Callable[[], UUID]
     options: AmqpOptions
@@ -156,6 +164,17 @@ def amqp_error(error: BrokerError) -> AmqpError:
     """The error as AMQP has it. It is answered, so that its tracebacks are dropped."""
     drop_tracebacks(error)
     return AmqpError(condition=condition_of(error), description=sentence_of(error))
+
+
+def link_error(error: BrokerError) -> AmqpError:
+    """
+    The error that ends a link to receive on. A namespace that can't be reached detaches it by
+    force: to all SDKs that is a problem with the connection, after which they attach again.
+    """
+    told = amqp_error(error)
+    if isinstance(error, Unavailable):
+        return attrs.evolve(told, condition=DETACH_FORCED)
+    return told
 
 
 def unreadable(error: MessageError) -> AmqpError:

@@ -66,16 +66,12 @@ class DispositionHandler:
     _on_returned: Callable[[], None]  # none of the messages is going back any more
     # Abandoned and released deliveries whose messages aren't available again yet.
     returning: int = attrs.field(default=0, init=False)
-    _together: bool = attrs.field(init=False)
     _asked: list[_PendingSettlement] = attrs.field(factory=list, init=False)
     # the client waits for at least one of them
     _awaited: bool = attrs.field(default=False, init=False)
     _collecting: trio.CancelScope | None = attrs.field(default=None, init=False)
     _beginning: bool = attrs.field(default=False, init=False)  # a step hasn't its group yet
     _steps: int = attrs.field(default=0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._together = offered(self._receiver, SettlesMany) is not None
 
     def settle(self, event: DispositionReceived, delivery: Delivery) -> None:
         """Settle a delivery soon; returns at once."""
@@ -86,7 +82,8 @@ class DispositionHandler:
             return
         self._context.pending.add()
         self.returning += returns(settlement := asked.settlement)
-        if not self._together:
+        # A link that was attached in an outage learns only later what its receiver can do.
+        if offered(self._receiver, SettlesMany) is None:
             self._nursery.start_soon(self._settle, (asked,))
             return
         self._asked.append(asked)

@@ -22,7 +22,8 @@ from gateway.frontends.amqp.watch import ConnectionWatch, FrontendDrain
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import EVERYTHING
 from gateway.frontends.leasing import Leasing
-from gateway.frontends.options import AmqpOptions
+from gateway.frontends.options import WAIT, AmqpOptions
+from gateway.frontends.outages import Outages
 from gateway.net.amqp.connection import AmqpConnection, AmqpConnectionOptions
 from gateway.net.visits import current_visit, record_authorized
 from gateway.ports import Broker, WallClock
@@ -61,6 +62,11 @@ class AmqpFrontend:
     drain: FrontendDrain = attrs.field(factory=FrontendDrain)
     options: AmqpOptions = attrs.field(factory=AmqpOptions)
     max_partial_unknown: int = MAX_PARTIAL_UNKNOWN  # bytes
+    _outages: Outages | None = attrs.field(init=False)
+
+    @_outages.default
+    def _outages_that_links_outlive(self) -> Outages | None:
+        return Outages(self.broker) if self.options.receivers_in_outage == WAIT else None
 
     async def serve_connection(self, stream: trio.abc.Stream) -> None:
         """
@@ -102,6 +108,7 @@ class AmqpFrontend:
             context = Context(
                 broker=self.broker,
                 leases=self.leases,
+                outages=self._outages,
                 wall_clock=self.wall_clock,
                 new_id=self.new_id,
                 options=self.options,

@@ -6,11 +6,16 @@ sent: a receiver that deletes by itself could lose a message when the client tak
 
 The detach of a session's link is answered when the session is released, so that the client may
 accept that session again at once, on any connection.
+
+A link outlives an outage of the namespace, and delivers nothing meanwhile, if `context.outages` is
+there. A session doesn't: its link ends when the namespace is back, so that the client accepts a
+session again, or at the end of the session's lock.
 """
 
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Final, TypeVarTuple, Unpack
@@ -21,10 +26,24 @@ import trio
 from gateway.capabilities import Enlists, ReceivesAvailable, SessionReceiver
 from gateway.capabilities.settling import settle_all, settle_one
 from gateway.domain.backlog import is_backlog
+from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported
+from gateway.domain.errors import (
+    BrokerError,
+    LockLost,
+    MessageError,
+    NotSupported,
+    SessionLockLost,
+    Unavailable,
+)
 from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement, Value
-from gateway.frontends.amqp.context import Context, Need, amqp_error, need_to_receive
+from gateway.frontends.amqp.context import (
+    Context,
+    Need,
+    amqp_error,
+    link_error,
+    need_to_receive,
+)
 from gateway.frontends.amqp.disposition_handler import (
     DispositionHandler,
     confirmation_of,
@@ -63,7 +82,10 @@ _TIMEOUT: Final = AmqpError(
     description="The operation did not complete within the allotted time.",
 )
 _UNREADABLE: Final = "MessageNotReadable"
+# Seconds from an attach to its refusal in an outage: some clients attach again at once, for ever.
+_BETWEEN_REFUSALS: Final = 1.0
 _Receiver = LeasedReceiver | SessionReceiver
+_Open = Callable[[], AbstractAsyncContextManager[_Receiver]]
 Ts = TypeVarTuple("Ts")
 
 
@@ -94,11 +116,11 @@ class OutgoingLink:
     _settled: bool  # the client wants to receive and delete
     _filter: Value  # the session filter that it has asked with
     entity: EntityPath
-    _opener: AbstractAsyncContextManager[_Receiver]
+    _open: _Open
     _open_timeout: float
     receiver: _Receiver | None = attrs.field(default=None, init=False)
     _ended: bool = attrs.field(default=False, init=False)
-    _available: ReceivesAvailable | None = attrs.field(default=None, init=False)
+    _session_until: datetime | None = attrs.field(default=None, init=False)  # as last known
     _released: bool = attrs.field(default=False, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _settling: trio.Nursery = attrs.field(init=False)
@@ -122,7 +144,7 @@ class OutgoingLink:
         context: Context,
         attached: LinkAttached,
         entity: EntityPath,
-        opener: AbstractAsyncContextManager[_Receiver],
+        open: _Open,  # noqa: A002 as of files
         open_timeout: float,
     ) -> "OutgoingLink":
         """
@@ -137,7 +159,7 @@ class OutgoingLink:
             settled=attached.sender_settles is SenderSettles.SETTLED,
             filter=None if attached.source is None else attached.source.filters.get(FILTER),
             entity=entity,
-            opener=opener,
+            open=open,
             open_timeout=open_timeout,
         )
 
@@ -145,25 +167,52 @@ class OutgoingLink:
     def need(self) -> Need:
         return need_to_receive(self.entity)
 
+    @property
+    def _available(self) -> ReceivesAvailable | None:
+        """Not remembered: a link that was attached in an outage learns it after its return."""
+        return None if self.receiver is None else offered(self.receiver, ReceivesAvailable)
+
     async def run(self) -> None:
         """Answer the attach, and serve the link until it is void."""
+        began, opened = trio.current_time(), None
         try:
-            self._scope.deadline = trio.current_time() + self._open_timeout
+            self._scope.deadline = began + self._open_timeout
             with self._scope:
-                self.receiver = await self._opener.__aenter__()
+                opened = await self._opened()
             # the open timed out; or the client has gone, which doesn't matter
-            if self.receiver is None:
+            if self.receiver is None or opened is None:
                 self._context.refuse(self.id, _TIMEOUT)
                 return
-            async with _Entered(self._opener):
+            async with _Entered(opened):
                 self._accept(self.receiver)
                 await self._serve(self.receiver)
                 await self._unlock_backlog(self.receiver)
         except BrokerError as error:
+            if self.receiver is None and error.counts_as_outage:
+                with self._new_scope():
+                    await trio.sleep_until(began + _BETWEEN_REFUSALS)
             self._fail(error)
         finally:
             self._released = True
             self._changed.wake()
+
+    async def _opened(self) -> AbstractAsyncContextManager[_Receiver]:
+        """Open the receiver: if an outage prevents it, as soon as that is over."""
+
+        async def enter() -> AbstractAsyncContextManager[_Receiver]:
+            opener = self._open()
+            self.receiver = await opener.__aenter__()
+            return opener
+
+        outages = self._context.outages
+        return await (enter() if outages is None else outages.outlast(self.entity, enter))
+
+    def _new_scope(self) -> trio.CancelScope:
+        """The scope of what `stop` ends from now on; it may have been called already."""
+        self._scope = trio.CancelScope()
+        if self._ended:
+            self._scope.cancel()
+        return self._scope
 
     def flow(self, event: LinkFlow) -> None:
         begins = event.drain and not self._draining
@@ -297,15 +346,12 @@ class OutgoingLink:
         """
         Return when the link is void and everything that the client had settled by then is done.
         """
-        self._scope = trio.CancelScope()
-        if self._ended:
-            self._scope.cancel()
-        self._available = offered(receiver, ReceivesAvailable)
+        scope = self._new_scope()
         async with trio.open_nursery() as self._settling:
             self._outcomes = DispositionHandler(
                 self._context, receiver, self._settling, self._changed.wake
             )
-            with self._scope:
+            with scope:
                 if isinstance(receiver, LeasedReceiver):
                     await self._ending_link(self._pump, receiver)
                 else:
@@ -330,13 +376,30 @@ class OutgoingLink:
         try:
             await work(*arguments)
         except BrokerError as error:
-            self._fail(error)
+            self._fail(await self._error_of_end(error))
+
+    async def _error_of_end(self, error: BrokerError) -> BrokerError:
+        """
+        The error with which the link ends. A session that an outage has ended is told so when the
+        namespace is back, or at the end of its lock: a client that accepts a session any earlier
+        would only wait for one.
+        """
+        outages, until = self._context.outages, self._session_until
+        if outages is None or until is None:
+            return error
+        ended_by_outage = error.counts_as_outage or isinstance(error, SessionLockLost)
+        if not ended_by_outage or not await outages.is_away(self.entity):
+            return error
+        ends = LockEnds.of(until, self._context.wall_clock(), trio.current_time())
+        with trio.move_on_at(ends.latest):
+            await outages.wait_answer(self.entity)
+        return Unavailable(f"the namespace couldn't be reached: {error}")
 
     def _fail(self, error: BrokerError) -> None:
         if self.receiver is None:
-            self._context.refuse(self.id, amqp_error(error))
+            self._context.refuse(self.id, link_error(error))
         else:
-            self._context.detach(self.id, amqp_error(error))
+            self._context.detach(self.id, link_error(error))
         self.stop()
 
     # ------------------------------------------------------------------ delivering
@@ -399,10 +462,12 @@ class OutgoingLink:
         Receive; empty if the client has taken its credit back, or drains and nothing is available.
         """
         self._asked, self._asked_at = limit, trio.current_time()
+        if not isinstance(receiver, LeasedReceiver):
+            self._session_until = receiver.locked_until
         wait = self._context.options.drain_wait if self._draining else math.inf
-        receive = receiver.receive
-        if self._draining and self._available is not None:
-            receive = self._available.receive_available
+        receive, available = receiver.receive, self._available
+        if self._draining and available is not None:
+            receive = available.receive_available
         with trio.move_on_after(wait) as self._asking:
             try:
                 return await receive(limit)

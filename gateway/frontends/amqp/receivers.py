@@ -6,23 +6,26 @@ client has stays valid until the message is settled, on any connection, or until
 session is held by its link alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partial
 
 import attrs
 
 from gateway.capabilities import TransactedSettlement
 from gateway.capabilities.settling import settle_all
+from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, Outcome
 from gateway.domain.message import Complete, Delivery, Settlement
 from gateway.frontends.leasing import Leasing
+from gateway.frontends.outages import Outages
 from gateway.offering import Wrapper
 from gateway.ports import Receiver
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class LeasedReceiver:
     """`ports.Receiver` of one queue, over `Leasing`."""
 
@@ -57,15 +60,40 @@ class LeasedReceiver:
         return self._leases.lock_of(_token(delivery)).latest
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class OpenedReceiver(LeasedReceiver, Wrapper):
-    """A `LeasedReceiver` that has the capabilities of the queue's receiver, `inner`."""
+    """
+    A `LeasedReceiver` that has the capabilities of the queue's receiver, `inner`; none before it is
+    open. With `outages`, its receives outlast them.
+    """
 
-    inner: Receiver
+    _outages: Outages | None
+    inner: Receiver | None = attrs.field(default=None, init=False)
+
+    async def open(self) -> None:
+        """As `Leasing.open`."""
+        self.inner = await self._leases.open(self._entity)
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        receive = partial(self._leases.receive, self._entity, limit)
+        return await self._outlasting(receive)
 
     async def receive_available(self, limit: int) -> Sequence[Delivery]:
         """As `ReceivesAvailable.receive_available`."""
-        return await self._leases.receive_available(self._entity, limit)
+        receive = partial(self._leases.receive_available, self._entity, limit)
+        return await self._outlasting(receive)
+
+    async def _outlasting(
+        self, receive: Callable[[], Awaitable[Sequence[Delivery]]]
+    ) -> Sequence[Delivery]:
+        async def receive_opened() -> Sequence[Delivery]:
+            if self.inner is None:
+                await self.open()
+            return await receive()
+
+        if self._outages is None:
+            return await receive_opened()
+        return await self._outages.outlast(self._entity, receive_opened)
 
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]
@@ -79,11 +107,13 @@ class OpenedReceiver(LeasedReceiver, Wrapper):
 class Leased(AbstractAsyncContextManager[LeasedReceiver]):
     """
     Opens a receiver of a queue without sessions. Leaving the scope changes nothing: the leases
-    stay.
+    stay. With `outages`, a receiver that can't be opened in `open_timeout` opens after the outage.
     """
 
     _leases: Leasing
     _entity: EntityPath
+    _outages: Outages | None
+    _open_timeout: float  # seconds
 
     async def __aenter__(self) -> LeasedReceiver:
         """
@@ -92,7 +122,14 @@ class Leased(AbstractAsyncContextManager[LeasedReceiver]):
         Raises:
             BrokerError: the queue can't be received from.
         """
-        return OpenedReceiver(self._leases, self._entity, await self._leases.open(self._entity))
+        receiver = OpenedReceiver(self._leases, self._entity, self._outages)
+        try:
+            with answered_within(self._open_timeout, f"from {self._entity}"):
+                await receiver.open()
+        except BrokerError as error:
+            if self._outages is None or not error.counts_as_outage:
+                raise
+        return receiver
 
     async def __aexit__(self, *_: object) -> None:
         """As any context manager."""

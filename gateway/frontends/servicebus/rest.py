@@ -42,6 +42,7 @@ from gateway.domain.message import (
 )
 from gateway.domain.topics.property_values import check_sent
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.empty_answers import receive_in_time
 from gateway.frontends.leasing import Leasing
 from gateway.frontends.options import RestOptions
 from gateway.frontends.servicebus.management import manage
@@ -301,12 +302,16 @@ class ServiceBusRestFrontend:
         return rest.Delivered(deliveries=tuple(found))
 
     async def _receive(self, operation: rest.ReceiveMessages) -> rest.Delivered:
-        deliveries: Sequence[Delivery] = ()
         deletes = operation.mode is ReceiveMode.RECEIVE_AND_DELETE
         wait = max(operation.timeout, self.options.shortest_wait)
-        take = self.leases.receive if operation.timeout else self.leases.receive_now
-        with trio.move_on_after(min(wait, self.options.longest_wait)):
-            deliveries = await take(operation.entity, operation.most, any_token=not deletes)
+        deliveries = await receive_in_time(
+            self.leases,
+            operation.entity,
+            operation.most,
+            min(wait, self.options.longest_wait),
+            waits=bool(operation.timeout),
+            any_token=not deletes,
+        )
         if deletes:
             deliveries = await self._complete_all(operation.entity, deliveries)
         return rest.Delivered(deliveries=tuple(deliveries))
@@ -318,33 +323,38 @@ class ServiceBusRestFrontend:
         Complete the locked deliveries; return the completed ones, which are the client's now. A
         receiver in receive-and-delete mode could lose a message whose client has just given up.
         """
-        kept: set[int] = set()
+        kept: dict[int, BrokerError] = {}
 
         async def take(index: int, delivery: Delivery) -> None:
-            if not await self._completed(entity, delivery):
-                kept.add(index)
+            error = await self._not_completed(entity, delivery)
+            if error is not None:
+                kept[index] = error
 
         async with trio.open_nursery() as nursery:
             for index, delivery in enumerate(deliveries):
                 nursery.start_soon(take, index, delivery)
+        away = next((each for each in kept.values() if each.counts_as_outage), None)
+        if away is not None and len(kept) == len(deliveries):
+            raise away  # an empty answer would say that there are no messages
         return [
             attrs.evolve(delivery, lock_token=None, locked_until=None)
             for index, delivery in enumerate(deliveries)
             if index not in kept
         ]
 
-    async def _completed(self, entity: EntityPath, delivery: Delivery) -> bool:
+    async def _not_completed(self, entity: EntityPath, delivery: Delivery) -> BrokerError | None:
         """
-        True if the delivery was completed. If not, it is delivered again. An unknown outcome counts
-        as completed, because the client may rather get a message twice than never.
+        The error of a delivery that wasn't completed, and is delivered again; None: it was. An
+        unknown outcome counts as completed, because the client may rather get a message twice than
+        never.
         """
         assert delivery.lock_token is not None, "a lease has one"
         try:
             with answered_within(self.options.answer_timeout):
                 await self.leases.settle(entity, delivery.lock_token, Complete())
         except BrokerError as error:
-            return error.outcome is Outcome.UNKNOWN
-        return True
+            return None if error.outcome is Outcome.UNKNOWN else error
+        return None
 
     def _usual_seconds(self, operation: rest.BriefOperation) -> float:
         sends = isinstance(operation, rest.SendMessages)

@@ -23,6 +23,7 @@ from gateway.domain.access import TokenClaim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, Outcome, drop_tracebacks
 from gateway.frontends.options import StorageQueueOptions
+from gateway.frontends.outages import Outages
 from gateway.frontends.storage_queue.auth import Accounts, Circumstances, Credential
 from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
 from gateway.frontends.storage_queue.delegation import DelegatedSas
@@ -73,9 +74,11 @@ class StorageQueueFrontend:
     options: StorageQueueOptions = attrs.field(factory=StorageQueueOptions)
     ending: trio.Event = attrs.field(factory=trio.Event)  # once set, nothing is retried
     notes: LastNotes = attrs.field(init=False)
+    _outages: Outages = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.notes = LastNotes(self.operations.broker)
+        self._outages = Outages(self.operations.broker)
 
     async def handle(self, request: Request, peer: str | None = None) -> Response:
         """
@@ -218,18 +221,29 @@ class StorageQueueFrontend:
                 in_doubt = isinstance(operation, storage.PutMessage | storage.DeleteMessage)
                 raise (unknown if in_doubt else None) or result
             wait = max(result.retry_after, pause) if isinstance(result, Busy) else pause
-            if not await self._paused(wait, since + seconds):
+            away = getattr(operation, "queue", None) if result.counts_as_outage else None
+            if not await self._paused(wait, since + seconds, away):
                 raise unknown or result
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _paused(self, seconds: float, deadline: float) -> bool:
-        """Pause; return whether there is time for another try of the usual length."""
+    async def _paused(self, seconds: float, deadline: float, away: str | None) -> bool:
+        """
+        Pause, until its return at the longest if the namespace of the queue `away` can't be
+        reached; return whether there is time for another try of the usual length.
+        """
         if self.ending.is_set() or trio.current_time() + seconds + _LEAST_TRY > deadline:
             return False
-        with trio.move_on_after(seconds):
-            await self.ending.wait()
-            return False
-        return True
+        with trio.move_on_after(seconds) as pause:
+            async with trio.open_nursery() as nursery:
+                if away is not None:
+                    nursery.start_soon(self._cancel_at_return, EntityPath.parse(away), pause)
+                await self.ending.wait()
+                pause.cancel()
+        return not self.ending.is_set()
+
+    async def _cancel_at_return(self, queue: EntityPath, pause: trio.CancelScope) -> None:
+        await self._outages.wait_answer(queue)
+        pause.cancel()
 
     def _seconds(self, request: Request) -> float:
         """The client's timeout if it gives one, else the default."""

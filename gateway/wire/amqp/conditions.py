@@ -40,6 +40,7 @@ from gateway.wire.servicebus.sentences import without_sentence
 
 _LOCKED: Final = "amqp:resource-locked"
 ARGUMENT: Final = "com.microsoft:argument-error"
+DETACH_FORCED: Final = "amqp:link:detach-forced"
 
 
 class Reaction(enum.Enum):
@@ -56,7 +57,7 @@ _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
         "com.microsoft:container-close": OutcomeUnknown,  # the broker's node is moving
         "amqp:internal-error": OutcomeUnknown,
         "amqp:connection:forced": Reaction.RECONNECT,
-        "amqp:link:detach-forced": Reaction.RECONNECT,
+        DETACH_FORCED: Reaction.RECONNECT,
         # The protocol was violated: a new connection may work, so only a failure to reconnect
         # counts.
         "amqp:connection:framing-error": Reaction.RECONNECT,

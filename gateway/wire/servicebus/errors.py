@@ -85,6 +85,7 @@ _STATUS: Final[dict[type[BrokerError], int]] = {
 }
 _MAX_RETRY_AFTER: Final = 3600.0  # seconds; no server means more than that
 _MAX_DETAIL: Final = 2000  # characters of another server's text that an error repeats
+_AWAY_FOR: Final = "1"  # seconds, after which a namespace that can't be reached may be back
 _CONFLICT_PAUSE: Final = 30.0  # seconds: another operation on that entity is in progress
 # Errors about the namespace or its rights are reported with their status; a Pairgate's own texts,
 # and errors about one entity or message, need none.
@@ -125,10 +126,16 @@ def build_error(error: BrokerError, *, status: int | None = None, tracking: str 
     fields = [(ERROR, kebab(known))]
     if status >= 500:
         fields.append((OUTCOME, error.outcome.value))
-    if isinstance(error, Busy):
-        fields.append(("Retry-After", str(max(0, math.ceil(error.retry_after)))))
+    fields += retry_fields(error)
     refusal = build_refusal(status, sentence_of(error), tracking=tracking)
     return attrs.evolve(refusal, headers=Headers.of([*refusal.headers.items, *fields]))
+
+
+def retry_fields(error: BrokerError) -> list[tuple[str, str]]:
+    """The header that says when to ask again: of a busy namespace, and of one that is away."""
+    if isinstance(error, Busy):
+        return [("Retry-After", str(max(0, math.ceil(error.retry_after))))]
+    return [("Retry-After", _AWAY_FOR)] if isinstance(error, Unavailable) else []
 
 
 def build_refusal(status: int, text: str, *, tracking: str = "") -> Response:

@@ -11,7 +11,6 @@ codes; common error codes). `extra` are further elements, such as MaxLimit. Seve
 code, so a Pairgate also sends X-Pairgate-Error (the class in kebab case).
 """
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -47,7 +46,8 @@ from gateway.domain.errors import (
 )
 from gateway.wire.http.hardened_xml import XmlError, parse_xml, text_of, without_illegal
 from gateway.wire.http.messages import Headers, Response
-from gateway.wire.servicebus.errors import ERROR, kebab, of_the_way, retry_after
+from gateway.wire.servicebus.errors import ERROR, kebab, of_the_way, retry_after, retry_fields
+from gateway.wire.servicebus.sentences import without_address
 
 CODE_HEADER: Final = "x-ms-error-code"
 XML_TYPE: Final = "application/xml"
@@ -217,10 +217,8 @@ def build_error(error: BrokerError, trace: Trace) -> Response:
         return build_refusal(error.code, trace, **why, extra=error.extra)
     known = next(kind for kind in type(error).__mro__ if kind in _OF_BROKER)
     code = _OF_BROKER[known]
-    response = build_refusal(code, trace, detail="" if code in _SILENT else str(error))
-    fields = [(ERROR, kebab(known))]
-    if isinstance(error, Busy):
-        fields.append(("Retry-After", str(max(0, math.ceil(error.retry_after)))))
+    response = build_refusal(code, trace, detail="" if code in _SILENT else without_address(error))
+    fields = [(ERROR, kebab(known)), *retry_fields(error)]
     return attrs.evolve(response, headers=Headers((*response.headers.items, *fields)))
 
 

@@ -498,21 +498,6 @@ async def test_a_queue_that_is_switched_off_ends_the_link(house, sdk, autojump_c
     assert (detached.link, detached.error.condition) == (link, "com.microsoft:entity-disabled")
 
 
-async def test_a_namespace_that_is_down_costs_a_client_its_link_only(house, sdk, autojump_clock):
-    link = await sdk.receiver(credit=1)
-    await trio.sleep(1)
-    house.faulty.crash()
-    house.faulty.restart()
-    house.breaks(Operation.RECEIVE, Refuse())
-
-    detached = await sdk.until(amqp.LinkDetached)
-    sender = await sdk.sender()
-
-    assert detached.link == link
-    assert detached.error.condition in {"com.microsoft:container-close", "com.microsoft:timeout"}
-    assert await sdk.send(sender, Message()) == amqp.ACCEPTED
-
-
 async def test_nobody_attaches_to_what_is_not_there(sdk, autojump_clock):
     error = await sdk.refusal(we_send=False, address=HOST + "nothing")
 

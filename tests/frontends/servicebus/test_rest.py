@@ -232,14 +232,14 @@ async def test_error_of_a_send_says_its_outcome(
 
 
 @pytest.mark.parametrize(
-    ("error", "wait"), [(Busy(retry_after=7.2), "8"), (Unavailable("refused"), None)]
+    ("error", "wait"), [(Busy(retry_after=7.2), "8"), (Unavailable("refused"), "1")]
 )
-async def test_busy_alone_says_how_long_to_wait(
+async def test_an_answer_that_is_503_says_how_long_to_wait(
     autojump_clock: MockClock,
     client: Client,
     scripted: Scripted,
     error: BrokerError,
-    wait: str | None,
+    wait: str,
 ) -> None:
     scripted.error = error
 

@@ -21,6 +21,7 @@ from tests.frontends.rest_client import (
 from tests.harness.faults import (
     Fault,
     FaultyBroker,
+    Hang,
     LoseAnswer,
     Operation,
     Refuse,
@@ -137,7 +138,7 @@ async def test_destructive_receive_that_cannot_delete_hands_out_nothing(
     refused = await head(client, "DELETE")
     faulty.fault = no_fault
 
-    assert refused.status == 204
+    assert (refused.status, refused.headers.get("Retry-After")) == (503, "1")
     await trio.sleep(61)
     assert (await head(client, "DELETE")).body == b"once"
 
@@ -150,6 +151,44 @@ async def test_destructive_receive_with_unknown_outcome_hands_the_message_out(
     faulty.fault = on_settle(LoseAnswer())
 
     assert (await head(client, "DELETE")).body == b"once"
+
+
+@pytest.mark.parametrize("seconds", [0, 7])
+@pytest.mark.parametrize(
+    "fault", [Refuse(), Reset(), Hang()], ids=["refuses", "breaks", "says nothing"]
+)
+async def test_a_queue_out_of_reach_is_503_and_never_204(
+    autojump_clock: MockClock, client: Client, faulty: FaultyBroker, seconds: int, fault: Fault
+) -> None:
+    faulty.fault = lambda operation, _: fault if operation is Operation.RECEIVE else None
+
+    answers = [await head(client, method, seconds) for method in ("POST", "DELETE")]
+
+    assert [each.status for each in answers] == [503, 503]
+    assert [each.headers.get("Retry-After") for each in answers] == ["1", "1"]
+    assert answers[0].headers.get("X-Pairgate-Outcome") == "not-sent"
+
+
+async def test_a_client_that_asks_again_at_once_gets_an_error_a_second(
+    autojump_clock: MockClock, client: Client, faulty: FaultyBroker
+) -> None:
+    faulty.crash()
+    start, errors = trio.current_time(), 0
+
+    while trio.current_time() < start + 20:
+        errors += (await head(client, seconds=30)).status == 503
+
+    assert errors == 20
+
+
+async def test_an_answer_behind_the_clients_time_is_the_namespaces(
+    autojump_clock: MockClock, client: Client, faulty: FaultyBroker
+) -> None:
+    await client.ask("POST", "/orders/messages", b"slow")
+    faulty.latency = lambda: 0.2
+
+    assert (await head(client, seconds=0)).body == b"slow"
+    assert (await head(client, seconds=0)).status == 204
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
