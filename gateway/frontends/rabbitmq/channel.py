@@ -58,6 +58,7 @@ class RelayedChannel:
     with_pair: int = 0  # publishes that the pair has
     is_open_upstream: bool = False
     is_closed: bool = False  # by an error, which the client hasn't confirmed
+    owes_close_ok: bool = False  # to the primary, whose error it was
     replies: ChannelReplies | None = None  # the primary's, while the channel is opened again
     _client_tag: int = 0
     _upstream_tag: int = 0
@@ -100,7 +101,7 @@ class RelayedChannel:
         """
         left, self.by_tag = list(self.by_tag.values()), {}
         self._upstream_tag = 0
-        self.upstream_confirms = self.is_open_upstream = False
+        self.upstream_confirms = self.is_open_upstream = self.owes_close_ok = False
         self.delivery = None
         self.tags.lose()
         return left

@@ -33,7 +33,7 @@ class Requests:
 
     def handle(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
         """Handle a method of the client that has no content."""
-        if self._session.is_on_wire and channel.is_open_upstream:
+        if self._session.is_on_wire and (channel.is_open_upstream or channel.owes_close_ok):
             self._pass_on(channel, frame)
         elif frame.method_index in SETTLEMENTS:
             self._settle_away(channel, frame)
@@ -69,6 +69,7 @@ class Requests:
             case commands.Channel.Close():
                 channel.is_closed = True
                 self._publishes.forget(channel)
+                channel.owes_close_ok = True
                 data = method_frame(channel.number, channel.tags.of_client(method))
             case commands.Channel.CloseOk():
                 self._publishes.forget(channel)

@@ -158,6 +158,21 @@ async def test_a_login_that_the_primary_never_let_publish_has_no_rights_at_the_p
         assert here.pair.sent == []
 
 
+async def test_a_channel_that_the_primary_has_closed_is_opened_again_by_its_number(autojump_clock):
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.client.send(1, commands.Basic.Get(queue="missing"))
+        await here.primary.hears(commands.Basic.Get)
+        await here.primary.send(1, commands.Channel.Close(404, "NOT_FOUND", 60, 70))
+        await here.client.hears(commands.Channel.Close)
+        await here.client.send(1, commands.Channel.CloseOk(), commands.Channel.Open())
+
+        await here.primary.hears(commands.Channel.CloseOk)
+        await here.primary.hears(commands.Channel.Open)
+        await here.primary.send(1, commands.Channel.OpenOk())
+        await here.client.hears(commands.Channel.OpenOk)
+
+
 async def test_a_close_in_an_outage_is_answered_after_the_publishes(autojump_clock):
     async with harness() as here:
         await here.confirmed_once()
