@@ -70,6 +70,7 @@ class NaivePair(RuleBasedStateMachine):
         self.model = BacklogModel()
         self.processes = [OtherProcess("first"), OtherProcess("second")]
         self.gone = 0  # messages since the last reading, of processes that ended, and didn't tell
+        self.foreign = 0  # since the model could last see an empty backlog
         self.moving = 0  # own messages that may have been in motion at the last reading
         self.own = 0  # since the last reading
         self.read_at: datetime | None = None
@@ -107,6 +108,7 @@ class NaivePair(RuleBasedStateMachine):
         self.truth[entity] += changed
         process = self.processes[index]
         process.churn += abs(changed)
+        self.foreign += abs(changed)
         process.diverted += max(0, changed)
         process.moved += max(0, -changed)
 
@@ -150,6 +152,8 @@ class NaivePair(RuleBasedStateMachine):
         reading = DepthReading(began=self.now, ended=self.now, pending=self.total)
         self.model.read(reading)
         self.own = self.gone = 0
+        if not self.total and not self.moving:
+            self.foreign = 0
         for each in self.processes:
             each.churn_read, each.heard = each.churn, None
         self.read_at, self.read, self.is_silent = self.now, self.total, False
@@ -163,6 +167,7 @@ class NaivePair(RuleBasedStateMachine):
     def restart(self) -> None:
         self.model = BacklogModel()
         self.moving = self.own = 0
+        self.foreign = self.total
         self.read_at, self.is_silent, self.told_at = None, False, None
         self.told.clear()
 
@@ -193,11 +198,19 @@ class NaivePair(RuleBasedStateMachine):
 
     @invariant()
     def the_messages_of_each_entity_are_known_or_not_told(self) -> None:
-        depth = self.model.depth(self.now)
-        by_entity = self.model.by_entity(ALL, depth)
-        if by_entity is not None and not self.others and not self.moving:
+        by_entity = self.model.by_entity(ALL, self.model.depth(self.now))
+        if by_entity is None:
+            return
+        if not self.others and not self.moving:
             # Others may have changed one entity for another since the backlog was empty.
             assert sum(by_entity.values()) == self.total
+        if not self.foreign:
+            assert by_entity == {each.name: count for each, count in self.truth.items() if count}
+
+    @invariant()
+    def no_entity_is_told_once_others_tell_that_they_have_changed_some(self) -> None:
+        if any(each.heard is not None and each.heard != each.first for each in self.processes):
+            assert self.model.by_entity(ALL, self.model.depth(self.now)) is None
 
     @invariant()
     def it_is_never_below_what_is_held(self) -> None:
@@ -379,6 +392,43 @@ def test_entities_are_known_again_when_the_backlog_has_been_empty(bench: Bench) 
     bench.diverted(ORDERS, 4)
 
     assert bench.by_entity() == {"orders": 4}
+
+
+def test_of_what_others_exchange_the_sum_is_known_and_no_entity(bench: Bench) -> None:
+    """Another process has diverted one message and moved another: the depth is the same."""
+    bench.diverted(ORDERS, 2)
+    bench.read(2)
+    before = bench.by_entity()
+    for messages in (0, 1):
+        bench.now += LATER
+        told = ToldChanges(at=bench.now, diverted=messages, moved=messages)
+        bench.model.heard({"other": told}, bench.now)
+
+    assert before == {"orders": 2}
+    assert (bench.depth().pending, bench.by_entity()) == (2, None)
+
+
+def test_an_entity_of_which_more_is_moved_than_was_counted_is_not_told(bench: Bench) -> None:
+    """An earlier process has diverted the messages, for whichever entities."""
+    bench.read(3)
+    bench.diverted(BILLS, 3)
+    bench.moved(ORDERS, 3)
+
+    assert (bench.depth().pending, bench.by_entity()) == (3, None)
+    bench.moved(BILLS, 3)
+    bench.read(0)
+    bench.diverted(ORDERS, 1)
+    assert bench.by_entity() == {"orders": 1}
+
+
+def test_while_others_change_the_backlog_no_entity_is_told(bench: Bench) -> None:
+    bench.diverted(ORDERS, 2)
+    bench.read(2)
+    bench.read(3)  # another gateway has diverted one
+    others = bench.by_entity()
+    bench.read(2)  # and its syphon has moved one, perhaps of ours
+
+    assert (others, bench.by_entity()) == (None, None)
 
 
 def test_with_too_many_entities_only_their_sum_is_known() -> None:
