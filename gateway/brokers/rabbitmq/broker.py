@@ -30,7 +30,7 @@ from gateway.brokers.rabbitmq.management import PluginManagement, open_managemen
 from gateway.brokers.rabbitmq.names import candidates, name_to_make
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.brokers.rabbitmq.own_receivers import OwnReceivers
-from gateway.brokers.rabbitmq.publishing import Publishing, encoded
+from gateway.brokers.rabbitmq.publishing import Publishing, encoded, verdict_of
 from gateway.brokers.rabbitmq.receiver import WORK, RabbitmqReceiver
 from gateway.brokers.rabbitmq.sender import MAX_LANES, RabbitmqSender
 from gateway.brokers.rabbitmq.settings import (
@@ -232,7 +232,8 @@ class RabbitmqBroker:
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """
         As `Broker.send`. Several messages are published one after the other; unless all have the
-        same outcome, the outcome of the batch is unknown.
+        same outcome, the outcome of the batch is unknown, and `PartlyAccepted` where it is known of
+        each message.
 
         Raises:
             NotSupported: a message is scheduled for later.
@@ -262,12 +263,15 @@ class RabbitmqBroker:
             await turn.come()
             answers = await self._publish(entity, prepared, since, turn)
         good = [index for index, verdict in enumerate(verdicts) if verdict is None]
-        for index, answer in zip(good, answers, strict=True):
-            verdicts[index] = answer
+        for index, answer, written in zip(good, answers, prepared, strict=True):
+            verdicts[index] = verdict_of(answer, written, batches[index])
         return verdicts
 
     async def _send(self, entity: EntityPath, messages: Sequence[Message], since: float) -> None:
-        await self._publish_one(entity, self._prepared(entity, messages), since)
+        prepared = self._prepared(entity, messages)
+        [verdict] = await self._publish(entity, [prepared], since, self._turns.acquire(None))
+        if (error := verdict_of(verdict, prepared, messages)) is not None:
+            raise error
 
     async def dead_letter(self, entity: EntityPath, message: Message) -> None:
         """

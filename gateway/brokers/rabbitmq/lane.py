@@ -15,6 +15,7 @@ from gateway.domain.errors import (
     EntityNotFound,
     Outcome,
     OutcomeUnknown,
+    PartlyAccepted,
     QuotaExceeded,
     Unavailable,
 )
@@ -31,17 +32,23 @@ _EMPTY: Final = prepare(Message(body=b""))
 @attrs.define(eq=False)
 class SentBatch:
     """
-    A batch that is being sent: the number of messages that wait for their confirm, and the results
-    so far.
+    A batch that is being sent: its messages, the tag of the first one, the number of those that
+    wait for their confirm, and the results so far.
     """
 
     queue: str
-    open: int
+    messages: Sequence[Outgoing]
+    first: int
+    open: int = attrs.field(init=False)
+    left: list[int] = attrs.field(factory=list, init=False)  # tags that weren't accepted
     accepted: int = 0
     refused: int = 0  # because the queue is full
     unroutable: int = 0
     error: BrokerError | None = None
     done: trio.Event = attrs.field(factory=trio.Event)
+
+    def __attrs_post_init__(self) -> None:
+        self.open = len(self.messages)
 
     def verdict(self, error: BrokerError | None = None) -> None:
         """Count one confirmed message. An error ends the whole send."""
@@ -56,15 +63,23 @@ class SentBatch:
         return bool(self.refused) and self.error is None and not self.accepted
 
     def verdict_of_all(self) -> BrokerError | None:
-        """None: all messages were accepted. If only some were, the outcome is unknown."""
+        """
+        None: all messages were accepted. If only some were, the outcome is unknown for the batch,
+        and known for each message. A message that is returned says that the queue was deleted
+        meanwhile, with those that it had accepted.
+        """
         error = self.error
         if error is None and self.unroutable:
             error = EntityNotFound(f"{self.queue}: no such queue")
         elif error is None and self.refused:
             error = QuotaExceeded(f"{self.queue}: refused by the queue, which is full")
-        if error is not None and self.accepted:
-            return OutcomeUnknown(f"{self.accepted} messages were accepted, then: {error}")
-        return error
+        if error is None or not self.accepted:
+            return error
+        text = f"{self.accepted} messages were accepted, then: {error}"
+        if self.unroutable:
+            return OutcomeUnknown(text)
+        left, tagged = set(self.left), enumerate(self.messages, self.first)
+        return PartlyAccepted(text, [each for tag, each in tagged if tag not in left], error)
 
 
 @attrs.frozen
@@ -139,7 +154,7 @@ class SendLane:
         Raises:
             MessageTooLarge: a message doesn't fit the broker's frames; none was written.
         """
-        sending = SentBatch(self.queue, len(messages))
+        sending = SentBatch(self.queue, messages, self.last_tag + 1)
         tags = range(self.last_tag + 1, self.last_tag + 1 + len(messages))
         channel, max_frame = self.channel.number, self.connection.max_frame
         method = publish or self.publish
@@ -165,6 +180,7 @@ class SendLane:
                 for each in self._taken(tag, multiple=multiple):
                     if each in self.in_flight:
                         sending = self.in_flight.pop(each).sending
+                        sending.left.append(each)
                         sending.refused += 1
                         sending.verdict()
             case commands.Basic.Return():
@@ -182,7 +198,8 @@ class SendLane:
         closed_by = self.channel.closed_by
         if closed_by is not None:
             error = error_after_hand_over(*closed_by, len(waiting))
-        for each in waiting.values():
+        for tag, each in waiting.items():
+            each.sending.left.append(tag)
             if closed_by is None:
                 left = each.begin < self.connection.handed
                 text = f"{error}, and {self.queue} had not confirmed" if left else str(error)

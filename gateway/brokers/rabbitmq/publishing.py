@@ -25,6 +25,7 @@ from gateway.domain.errors import (
     InvalidRequest,
     MessageError,
     OutcomeUnknown,
+    PartlyAccepted,
     Unavailable,
 )
 from gateway.domain.message import Message
@@ -117,6 +118,22 @@ class Publishing:
         except Unavailable as error:  # a classic queue may have kept an unconfirmed message
             raise OutcomeUnknown(f"{queue} didn't confirm, then: {error}") from error
         return bool(found.message_count or found.consumer_count)
+
+
+def verdict_of(
+    verdict: BrokerError | None, written: Sequence[Outgoing], messages: Sequence[Message]
+) -> BrokerError | None:
+    """
+    The verdict for a batch: of `PartlyAccepted` the messages themselves, instead of what was
+    written. A batch with one message several times has one outcome, which is unknown.
+    """
+    if not isinstance(verdict, PartlyAccepted):
+        return verdict
+    if len({id(message) for message in messages}) != len(messages):
+        return OutcomeUnknown(str(verdict))
+    pairs = zip(messages, written, strict=True)
+    accepted = [message for message, each in pairs if verdict.has_accepted(each)]
+    return PartlyAccepted(str(verdict), accepted, verdict.why)
 
 
 def encoded(message: Message) -> Outgoing:

@@ -27,6 +27,7 @@ from gateway.domain.errors import (
     NotAuthorized,
     Outcome,
     OutcomeUnknown,
+    PartlyAccepted,
     QuotaExceeded,
     Unavailable,
     Unreachable,
@@ -432,13 +433,30 @@ async def fill(namespace: Namespace, accepted: list[str]) -> None:
         accepted.append(str(number))
 
 
-async def test_a_batch_that_is_refused_in_part_has_an_unknown_outcome(rabbits):
+async def test_a_batch_that_is_refused_in_part_is_unknown_and_each_message_known(rabbits):
     async with rabbits.namespace("primary") as namespace:
         # Classic: a quorum queue takes some more.
         await namespace.declare(ORDERS, {"x-max-length": 3, "x-overflow": "reject-publish"})
+        batch = [message(number) for number in range(200)]
 
-        with pytest.raises(OutcomeUnknown, match="were accepted, then"):
-            await namespace.send(ORDERS, [message(number) for number in range(200)])
+        with pytest.raises(PartlyAccepted, match="were accepted, then") as caught:
+            await namespace.send(ORDERS, batch)
+
+        accepted = [str(each.message_id) for each in batch if caught.value.has_accepted(each)]
+        taken = await taken_from(namespace, ORDERS, accepted[-1])
+    assert isinstance(caught.value.why, QuotaExceeded)
+    assert 0 < len(accepted) < 200
+    assert taken == accepted
+
+
+async def test_one_message_several_times_in_a_batch_has_one_outcome(rabbits):
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.declare(ORDERS, {"x-max-length": 3, "x-overflow": "reject-publish"})
+
+        with pytest.raises(OutcomeUnknown, match="were accepted, then") as caught:
+            await namespace.send(ORDERS, [message(1)] * 200)
+
+    assert not isinstance(caught.value, PartlyAccepted)
 
 
 async def test_of_a_pipeline_into_a_full_queue_each_batch_has_its_own_verdict(rabbits):
