@@ -47,7 +47,7 @@ class ChannelSetup:
             case commands.Basic.Consume():
                 if isinstance(answer, commands.Basic.ConsumeOk):
                     request.consumer_tag = answer.consumer_tag or ""
-                self._name(request)
+                self.name(request)
                 request.nowait = False
                 self.consumers[request.consumer_tag] = LaidConsumer(request, self.prefetch)
             case commands.Basic.Cancel():
@@ -57,12 +57,12 @@ class ChannelSetup:
                 named = isinstance(answer, commands.Queue.DeclareOk) and answer.queue
                 self.last_queue = named or request.queue
             case commands.Queue.Bind() | commands.Queue.Unbind() | commands.Queue.Delete():
-                self._name(request)
+                self.name(request)
         return ()
 
-    def _name(self, request: _OfQueue) -> None:
+    def name(self, request: base.Frame) -> None:
         """Put the name of the last declared queue where an empty one stands for it (1.7.2.3)."""
-        if request.queue:
+        if not isinstance(request, _OfQueue) or request.queue:
             return
         request.queue = self.last_queue
         if isinstance(request, commands.Queue.Bind | commands.Queue.Unbind):

@@ -1,16 +1,20 @@
 """The client's side of a connection: reads its frames, and answers what the primary needn't."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
 import trio
 from pamqp import commands
 
+from gateway.domain.errors import Busy
 from gateway.frontends.rabbitmq.channel import RelayedChannel
-from gateway.frontends.rabbitmq.ending import FRAME_ERROR, Ending
+from gateway.frontends.rabbitmq.ending import FRAME_ERROR, RESOURCE_ERROR, Ending
+from gateway.frontends.rabbitmq.greeting import Greeting
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import CLOSED, ClientSession
+from gateway.net.visits import current_visit, record_authorized
 from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError
 from gateway.wire.rabbitmq.relayed import (
     PROTOCOL_HEADER,
@@ -18,6 +22,7 @@ from gateway.wire.rabbitmq.relayed import (
     RelayedFrame,
 )
 
+_MOST_EARLY: Final = 64 * 1024  # bytes: a client opens some channels, and declares some queues
 _CLOSES: Final = (commands.Channel.Close.index, commands.Channel.CloseOk.index)
 
 
@@ -28,6 +33,9 @@ class ClientSide:
     _publishes: Publishes
     _requests: Requests
     _ending: Ending
+    _greeting: Greeting
+    # The frames that have come before the login was done; None: it is.
+    _early: list[RelayedFrame] | None = attrs.field(factory=list, init=False)
     heard: float = attrs.field(default=0.0, init=False)
 
     async def write(self) -> None:
@@ -54,21 +62,49 @@ class ClientSide:
             if self._session.is_ending:
                 continue
             try:
-                for frame in reader.feed(bytes(data)):
-                    self._on_frame(frame)
+                frames = reader.feed(bytes(data))
             except ProtocolError as error:
-                self._ending.close(FRAME_ERROR, f"FRAME_ERROR - {error}")
+                self._refuse(error)
                 continue
+            self._handle(frames)
             reader.max_frame = self._session.login.max_frame
             await self._session.to_primary.wait_for_room()
             await self._session.to_client.wait_for_answers()
             await self._publishes.wait_for_room()
 
+    async def begin(self) -> None:
+        """Handle the frames that came before the login was done (7.0 of RabbitMQ.Client's do)."""
+        await self._session.login.done.wait()
+        try:
+            record_authorized(self._session.login.user)
+        except Busy as error:
+            self._ending.close(RESOURCE_ERROR, f"RESOURCE_ERROR - {error}")
+        self._session.load = current_visit().load()
+        early, self._early = self._early, None
+        self._handle(early or ())
+
+    def _handle(self, frames: Iterable[RelayedFrame]) -> None:
+        try:
+            for frame in frames:
+                self._on_frame(frame)
+        except ProtocolError as error:
+            self._refuse(error)
+
+    def _refuse(self, error: ProtocolError) -> None:
+        self._ending.close(FRAME_ERROR, f"FRAME_ERROR - {error}")
+
     def _on_frame(self, frame: RelayedFrame) -> None:
-        session = self._session
-        if not session.login.is_done:
-            session.login.from_client(frame)
-            session.to_primary.put(frame.data)
+        session, login = self._session, self._session.login
+        if self._early is not None and (login.is_done or login.is_opening):
+            self._early.append(frame)
+            if sum(len(each.data) for each in self._early) > _MOST_EARLY:
+                raise ProtocolError("too many bytes before the login is done")
+        elif self._early is not None:
+            login.from_client(frame)
+            if session.is_greeted:
+                self._greeting.handle(frame)
+            else:
+                session.to_primary.put(frame.data)
         elif frame.kind == HEARTBEAT or session.is_ending:
             return
         elif not frame.channel:

@@ -24,6 +24,7 @@ from gateway.wire.rabbitmq.relayed import (
 
 MAX_CHANNELS: Final = 2047  # of a connection: RabbitMQ's default of `channel_max`
 _SALT: Final = secrets.token_bytes(16)  # a digest of another process says nothing
+_IN_ONE_STEP: Final = ("PLAIN", "AMQPLAIN")
 _NO_LIMIT: Final = 2**31  # bytes: zero stands for "no limit" (AMQP 0-9-1, 1.4.2.6)
 _MOST_STEPS: Final = 16  # frames of a client; RabbitMQ's own mechanisms take three or four
 
@@ -34,7 +35,11 @@ class LoginFailed(Exception):
 
 @attrs.define(eq=False)
 class ClientLogin:
-    is_done: bool = False
+    done: trio.Event = attrs.field(factory=trio.Event)
+    start: RelayedFrame | None = None  # the primary's, as the client gets it
+    tune: RelayedFrame | None = None
+    is_opening: bool = False  # the client has sent `connection.open`
+    is_in_one_step: bool = False  # with all credentials in `start-ok`
     vhost: str = ""
     heartbeat: float = 0.0  # seconds; 0: none
     max_frame: int = LARGEST_FRAME  # bytes of a payload; the client's wish counts when it's in
@@ -48,6 +53,10 @@ class ClientLogin:
     )  # the client's frames, in their order
     _credentials: list[bytes] = attrs.field(factory=list, repr=False)
 
+    @property
+    def is_done(self) -> bool:
+        return self.done.is_set()
+
     def from_client(self, frame: RelayedFrame) -> None:
         """
         Note the client's part.
@@ -60,12 +69,14 @@ class ClientLogin:
                 self._begin(start)
             case commands.Connection.SecureOk() as secure:
                 self._credentials.append(_bytes_of(secure.response))
+                self.is_in_one_step = False
             case commands.Connection.TuneOk() as tune:
                 self.heartbeat = float(tune.heartbeat or 0)
                 self.max_channels = min(tune.channel_max or MAX_CHANNELS, MAX_CHANNELS)
                 self._frame_max = self._frame_max[0], tune.frame_max or 0
             case commands.Connection.Open() as opened:
                 self.vhost = opened.virtual_host
+                self.is_opening = True
                 self._digest()
             case commands.Connection.Close() | commands.Connection.CloseOk():
                 return
@@ -78,6 +89,7 @@ class ClientLogin:
     def _begin(self, start: commands.Connection.StartOk) -> None:
         response = _bytes_of(start.response)
         self._credentials = [start.mechanism.encode(), response]
+        self.is_in_one_step = start.mechanism in _IN_ONE_STEP
         capabilities = (start.client_properties or {}).get("capabilities")
         if isinstance(capabilities, dict):
             self.hears_cancels = bool(capabilities.get("consumer_cancel_notify"))
@@ -95,17 +107,16 @@ class ClientLogin:
     def from_primary(self, frame: RelayedFrame) -> bytes:
         """The frame for the client, which can't show the primary its certificate."""
         if frame.kind == METHOD:
-            method = frame.method()
-            if isinstance(method, commands.Connection.OpenOk):
-                self.is_done = True
-                self.max_frame = min(each or _NO_LIMIT for each in self._frame_max) - OVERHEAD
-            if isinstance(method, commands.Connection.Tune):
-                self._frame_max = method.frame_max or 0, self._frame_max[1]
-            if isinstance(method, commands.Connection.Start):
-                offered = str(method.mechanisms).split()
-                if "EXTERNAL" in offered:
-                    method.mechanisms = " ".join(each for each in offered if each != "EXTERNAL")
-                    return method_frame(0, method)
+            match frame.method():
+                case commands.Connection.Start() as start:
+                    self.start = _without_certificates(start, frame)
+                    return self.start.data
+                case commands.Connection.Tune() as tune:
+                    self.tune = frame
+                    self._frame_max = tune.frame_max or 0, self._frame_max[1]
+                case commands.Connection.OpenOk():
+                    self.max_frame = min(each or _NO_LIMIT for each in self._frame_max) - OVERHEAD
+                    self.done.set()
         return frame.data
 
     async def repeat(self, stream: trio.abc.Stream) -> None:
@@ -124,6 +135,14 @@ class ClientLogin:
         # `connection.open` follows `tune-ok` at once: the primary sends nothing in between.
         await stream.send_all(self._answers[-1])
         await _next(stream, reader)
+
+
+def _without_certificates(start: commands.Connection.Start, frame: RelayedFrame) -> RelayedFrame:
+    offered = str(start.mechanisms).split()
+    if "EXTERNAL" not in offered:
+        return frame
+    start.mechanisms = " ".join(each for each in offered if each != "EXTERNAL")
+    return RelayedFrame(METHOD, 0, method_frame(0, start))
 
 
 async def _next(stream: trio.abc.Stream, reader: FrameReader) -> None:

@@ -8,13 +8,11 @@ import attrs
 import trio
 from pamqp import commands
 
-from gateway.domain.errors import Busy
 from gateway.frontends.rabbitmq.channel import RelayedChannel
-from gateway.frontends.rabbitmq.ending import FORCED, RESOURCE_ERROR, Ending
+from gateway.frontends.rabbitmq.ending import FORCED, Ending
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import CLOSED, ClientSession
-from gateway.net.visits import current_visit, record_authorized
 from gateway.wire.rabbitmq.frames import HEARTBEAT, METHOD, ProtocolError
 from gateway.wire.rabbitmq.relayed import (
     CONFIRMS,
@@ -105,7 +103,7 @@ class PrimarySide:
         if not session.login.is_done:
             session.to_client.put(session.login.from_primary(frame))
             if session.login.is_done:
-                self._on_login()
+                session.target.logins.record(session.login, trio.current_time())
             return False
         if frame.kind == HEARTBEAT:
             return False
@@ -119,13 +117,6 @@ class PrimarySide:
         else:
             self._on_content(channel, frame)
         return False
-
-    def _on_login(self) -> None:
-        try:
-            record_authorized(self._session.login.user)
-        except Busy as error:
-            self._ending.close(RESOURCE_ERROR, f"RESOURCE_ERROR - {error}")
-        self._session.load = current_visit().load()
 
     def _on_connection(self, frame: RelayedFrame) -> bool:
         session = self._session

@@ -13,7 +13,9 @@ their verdicts it's closed with 320, as by a broker that shuts down (`connection
 AMQP 0-9-1, 1.1).
 """
 
+import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -22,6 +24,7 @@ import trio
 from gateway.domain.errors import BrokerError
 from gateway.frontends.rabbitmq.client_side import ClientSide, read_protocol_header
 from gateway.frontends.rabbitmq.ending import FORCED, Ending
+from gateway.frontends.rabbitmq.greeting import Greeting
 from gateway.frontends.rabbitmq.laying import Laying
 from gateway.frontends.rabbitmq.primary_side import PrimarySide
 from gateway.frontends.rabbitmq.publishes import Publishes
@@ -45,6 +48,7 @@ class RelayedConnection:
     _session: ClientSession = attrs.field(init=False)
     _publishes: Publishes = attrs.field(init=False)
     _ending: Ending = attrs.field(init=False)
+    _greeting: Greeting = attrs.field(init=False)
     _client: ClientSide = attrs.field(init=False)
     _primary: PrimarySide = attrs.field(init=False)
     _requests: Requests = attrs.field(init=False)
@@ -56,7 +60,10 @@ class RelayedConnection:
         publishes = self._publishes = Publishes(session, self._nursery)
         ending = self._ending = Ending(session, publishes)
         requests = self._requests = Requests(session, publishes, ending, self._nursery)
-        self._client = ClientSide(self._stream, session, publishes, requests, ending)
+        self._greeting = Greeting(session, ending)
+        self._client = ClientSide(
+            self._stream, session, publishes, requests, ending, self._greeting
+        )
         self._primary = PrimarySide(session, publishes, requests, ending)
         self._way_back = WayBack(session, publishes, requests, ending)
         self._laying = Laying(session, requests, ending)
@@ -66,14 +73,11 @@ class RelayedConnection:
         try:
             if not await read_protocol_header(self._stream):
                 return
-            try:
-                upstream = await self._target.dial()
-            except BrokerError:
-                return  # before its login nothing can be said to a client
             for part in (self._client.write, self._client.read, self._ending.run):
                 self._nursery.start_soon(self._until_end_of, part)
+            self._nursery.start_soon(self._client.begin)
             self._nursery.start_soon(self._close_when_refused)
-            self._nursery.start_soon(self._live_upstream, upstream)
+            self._nursery.start_soon(self._live_upstream)
             await self._keep_time()
         finally:
             self._publishes.release_all()
@@ -86,19 +90,33 @@ class RelayedConnection:
         await self._publishes.refused.wait()
         self._ending.close_away()
 
-    async def _live_upstream(self, stream: trio.abc.Stream) -> None:
+    async def _live_upstream(self) -> None:
+        await self._relay_first()
         session = self._session
-        begin = self._begin
-        while True:
-            await self._primary.relay(stream, begin)
-            if not session.login.is_done:
+        if not session.login.is_done:
+            if not self._greeting.is_possible:
                 self._ending.finish_with()
                 return
-            self._way_back.lose()
-            if session.is_ending:
-                return
+            self._greeting.begin()
+            await session.login.done.wait()
+        self._way_back.lose()
+        while not session.is_ending:
             stream = await self._way_back.dial_again()
-            begin = self._laying.run
+            await self._primary.relay(stream, self._laying.run)
+            self._way_back.lose()
+
+    async def _relay_first(self) -> None:
+        """Relay to the primary, where the client itself logs in; returns if there is none."""
+        stream = None
+        with suppress(BrokerError), trio.move_on_after(self._first_wait):
+            stream = await self._target.dial()
+        if stream is not None:
+            await self._primary.relay(stream, self._begin)
+
+    @property
+    def _first_wait(self) -> float:
+        """Seconds to wait for a sign of the primary: as long as it takes, if it isn't known."""
+        return self._target.slow if self._greeting.is_possible else math.inf
 
     async def _begin(self) -> None:
         self._session.to_primary.put(PROTOCOL_HEADER)
@@ -116,10 +134,11 @@ class RelayedConnection:
                 if is_watched and self._publishes.is_silent(now, self._primary.heard):
                     self._publishes.record_silence()
                     self._primary.give_up()
-                if self._requests.is_waiting_long(now):
-                    self._ending.close_away()
+                self._requests.refuse_late(now)
             elif now > began + self._target.login_timeout:
                 self._nursery.cancel_scope.cancel()
+            elif now > began + self._first_wait:
+                self._primary.give_up()  # it hasn't said a word
 
     def _keep_heartbeats(self, now: float, interval: float) -> None:
         if not interval:

@@ -12,15 +12,20 @@ from pamqp import base, commands
 
 from gateway.frontends.rabbitmq.channel import AwaitedRequest, RelayedChannel
 from gateway.frontends.rabbitmq.ending import Ending
+from gateway.frontends.rabbitmq.known_topology import Inequivalent
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.session import ClientSession
-from gateway.wire.rabbitmq.errors import NOT_ALLOWED, PRECONDITION_FAILED
+from gateway.wire.rabbitmq.errors import NOT_ALLOWED, NOT_FOUND, PRECONDITION_FAILED
 from gateway.wire.rabbitmq.frames import method_frame
 from gateway.wire.rabbitmq.relayed import SETTLEMENTS, RelayedFrame, delivery_tag
 
 # Seconds that a request waits for the primary: half of what RabbitMQ.Client waits for an answer.
 PATIENCE: Final = 10.0
 _MOST_HELD: Final = 1000  # requests of a channel: a client that asks for answers has one
+_KINDS: Final = {  # by the class of a method
+    commands.Queue.frame_id: "queue",
+    commands.Exchange.frame_id: "exchange",
+}
 _TX: Final = (commands.Tx.Select, commands.Tx.Commit, commands.Tx.Rollback)
 
 
@@ -85,6 +90,7 @@ class Requests:
         for ended in channel.setup.record(request, answer):
             self._session.record_end(ended)
         self._session.topology.record(request, answer)
+        self._session.target.known.record(self._session.login.vhost, request)
 
     # --- away
 
@@ -127,13 +133,28 @@ class Requests:
         """Answer from what is remembered; False: only the primary can."""
         if isinstance(method, commands.Basic.Consume) and not self._may_consume(channel, method):
             return True
-        answer = _answer_away(method)
+        try:
+            answer = _answer_away(method)
+            if answer is None:
+                answer = self._answer_to_declare(channel, method)
+        except Inequivalent as error:
+            self._close_channel_with(channel, PRECONDITION_FAILED, str(error), method)
+            return True
         if answer is None:
             return False
         self._record(channel, method, answer)
         if not getattr(method, "nowait", False) and method.synchronous:
             self._session.answer(channel.number, answer)
         return True
+
+    def _answer_to_declare(self, channel: RelayedChannel, method: base.Frame) -> base.Frame | None:
+        """The answer to what is known, or will be made at the return."""
+        if isinstance(method, commands.Queue.Declare) and _is_exclusive(method):
+            return commands.Queue.DeclareOk(method.queue, 0, 0)
+        channel.setup.name(method)
+        if isinstance(method, commands.Queue.Bind) and self._session.topology.has(method.queue):
+            return commands.Queue.BindOk()
+        return self._session.target.known.answer(self._session.login.vhost, method)
 
     def _may_consume(self, channel: RelayedChannel, consume: commands.Basic.Consume) -> bool:
         if consume.consumer_tag in channel.setup.consumers:
@@ -155,12 +176,18 @@ class Requests:
         for frame in held:
             self.handle(channel, frame)
 
-    def is_waiting_long(self, now: float) -> bool:
-        """True if a request has waited longer than a client should."""
-        return any(
-            channel.held and now - channel.held_since > PATIENCE
-            for channel in self._session.channels.values()
-        )
+    def refuse_late(self, now: float) -> None:
+        """Refuse what has waited longer than a client should: only the primary can answer it."""
+        for channel in list(self._session.channels.values()):
+            if not channel.held or now - channel.held_since < PATIENCE:
+                continue
+            method = channel.held[0].method()
+            if (kind := _KINDS.get(method.index >> 16)) and channel.replies is None:
+                channel.held.clear()
+                text = f"NOT_FOUND - the {kind}'s node is down or inaccessible"
+                self._close_channel_with(channel, NOT_FOUND, text, method)
+            else:
+                self._ending.close_away()
 
     def _close_channel_with(
         self, channel: RelayedChannel, code: int, text: str, of: base.Frame

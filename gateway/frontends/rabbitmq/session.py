@@ -14,6 +14,8 @@ from gateway.domain.bounded import Bounded
 from gateway.frontends.rabbitmq.by_pair import WatchesEntities
 from gateway.frontends.rabbitmq.channel import RelayedChannel
 from gateway.frontends.rabbitmq.channel_setup import LaidConsumer
+from gateway.frontends.rabbitmq.known_logins import KnownLogins
+from gateway.frontends.rabbitmq.known_topology import KnownTopology
 from gateway.frontends.rabbitmq.login import ClientLogin
 from gateway.frontends.rabbitmq.outbox import Outbox
 from gateway.frontends.rabbitmq.topology import ClientTopology
@@ -38,6 +40,8 @@ class RelayTarget:
     vhost: str  # of the namespace: the pair knows no other
     # Logins that have published to the default exchange, with the primary's consent.
     may_publish: Bounded[bytes, None] = attrs.field(factory=lambda: Bounded(10_000))
+    logins: KnownLogins = attrs.field(factory=KnownLogins)
+    known: KnownTopology = attrs.field(factory=KnownTopology)
     door: trio.Lock = attrs.field(factory=trio.Lock)  # of who dials while the primary is away
 
 
@@ -54,6 +58,7 @@ class ClientSession:
     load: ClientLoad | None = attrs.field(default=None, init=False)  # None: it has no limits
     # Logged in at the primary; each channel says whether it's open there.
     is_on_wire: bool = attrs.field(default=False, init=False)
+    is_greeted: bool = attrs.field(default=False, init=False)  # by the gateway, in an outage
     is_blocked: bool = attrs.field(default=False, init=False)
     # The client has asked for the end, which the primary, or the gateway, is to answer.
     is_closing: bool = attrs.field(default=False, init=False)

@@ -53,6 +53,10 @@ class ClientTopology:
         elif request.exclusive or request.auto_delete or not request.durable:
             self._queues[request.queue] = request
 
+    def has(self, queue: str) -> bool:
+        """True if the client has made that queue, and it ends with its connection."""
+        return queue in self._queues
+
     def forget_queue(self, name: str) -> None:
         """The queue is gone, with its bindings."""
         self._queues.pop(name, None)

@@ -54,6 +54,7 @@ class WayBack:
                     await trio.sleep(_PAUSE)
                     continue
                 except LoginFailed as error:
+                    session.target.logins.forget(session.login)
                     self._ending.close(FORCED, f"CONNECTION_FORCED - {error}")
                     await trio.sleep_forever()
             session.to_primary.clear()  # of heartbeats for nobody

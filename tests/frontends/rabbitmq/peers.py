@@ -110,13 +110,22 @@ class States:
         self.evidence.append(f"{attempt} released")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, kw_only=True)
 class Harness:
-    client: Peer
-    primary: Peer
+    client: Peer = attrs.field(init=False)
+    primary: Peer = attrs.field(init=False)
     pair: Pair
     states: States
     dialled: trio.MemoryReceiveChannel[Peer]
+    frontend: RabbitmqFrontend
+    nursery: trio.Nursery
+    is_down: bool = False  # nobody can dial the primary
+
+    def connect(self, streams: Callable[[], tuple[Stream, Stream]] = memory_stream_pair) -> Peer:
+        """Another client, before its login."""
+        ours, theirs = streams()
+        self.nursery.start_soon(self.frontend.serve_connection, ours)
+        return Peer(theirs)
 
     async def confirmed_once(self) -> None:
         """The primary has let this login publish."""
@@ -164,11 +173,11 @@ async def log_in_at(peer: Peer) -> None:
     await peer.send(0, commands.Connection.OpenOk())
 
 
-async def log_in(client: Peer, frame_max: int) -> None:
+async def log_in(client: Peer, frame_max: int = 131_072, *, password: str = "secret") -> None:
     await client.stream.send_all(PROTOCOL_HEADER)
     await client.hears(commands.Connection.Start)
     able = {"capabilities": {"consumer_cancel_notify": True}}
-    start = commands.Connection.StartOk(able, "PLAIN", "\0anna\0secret", "en_US")
+    start = commands.Connection.StartOk(able, "PLAIN", f"\0anna\0{password}", "en_US")
     await client.send(0, start)
     await client.hears(commands.Connection.Tune)
     tune = commands.Connection.TuneOk(2047, frame_max, 0)
@@ -189,6 +198,8 @@ async def harness(
 
     async def dial() -> Stream:
         await trio.lowlevel.checkpoint()
+        if here.is_down:
+            raise Unreachable("refused")
         ours, theirs = memory_stream_pair()
         try:
             dials.send_nowait(Peer(theirs))
@@ -199,14 +210,15 @@ async def harness(
     target = RelayTarget(
         dial=dial, broker=pair, states=states, login_timeout=10.0, slow=SLOW, vhost=vhost
     )
-    ours, theirs = streams()
-    frontend = RabbitmqFrontend(target)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(frontend.serve_connection, ours)
-        client = Peer(theirs)
+        frontend = RabbitmqFrontend(target)
+        here = Harness(
+            pair=pair, states=states, dialled=dialled, frontend=frontend, nursery=nursery
+        )
+        here.client = here.connect(streams)
         async with trio.open_nursery() as logins:
-            logins.start_soon(log_in, client, frame_max)
-            primary = await dialled.receive()
-            await log_in_at(primary)
-        yield Harness(client, primary, pair, states, dialled)
+            logins.start_soon(log_in, here.client, frame_max)
+            here.primary = await dialled.receive()
+            await log_in_at(here.primary)
+        yield here
         nursery.cancel_scope.cancel()

@@ -129,20 +129,6 @@ async def test_a_request_without_an_answer_is_asked_again(autojump_clock):
         assert (await here.client.hears(commands.Queue.DeclareOk)).message_count == 3
 
 
-async def test_a_request_that_only_the_primary_can_answer_waits_as_long_as_a_client_does(
-    autojump_clock,
-):
-    async with harness() as here:
-        await here.confirmed_once()
-        await here.primary.stream.aclose()
-        await trio.testing.wait_all_tasks_blocked()
-        await here.client.send(1, commands.Queue.Purge(queue="orders"))
-
-        began = trio.current_time()
-        assert (await here.client.hears(commands.Connection.Close)).reply_code == 320
-        assert 10 <= trio.current_time() - began < 11
-
-
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [

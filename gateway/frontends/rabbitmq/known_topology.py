@@ -1,0 +1,109 @@
+"""
+The queues, exchanges and bindings that the primary has shown to any client of the endpoint, so that
+they can be declared in an outage. Counts can't be known then: they are answered with 0, since AMQP
+0-9-1 has no "unknown".
+"""
+
+from typing import Any, Final
+
+import attrs
+from pamqp import base, commands
+
+from gateway.domain.bounded import Bounded
+
+_MOST: Final = 20_000  # queues, exchanges and bindings: some megabytes
+_Declare = commands.Queue.Declare | commands.Exchange.Declare
+_Bind = commands.Queue.Bind | commands.Exchange.Bind
+_QUEUE: Final = ("durable", "exclusive", "auto_delete", "arguments")
+_EXCHANGE: Final = ("exchange_type", "durable", "auto_delete", "internal", "arguments")
+_Key = tuple[str, ...]
+
+
+class Inequivalent(Exception):
+    """A declaration with other arguments than those of the primary: 406."""
+
+
+@attrs.define(eq=False)
+class KnownTopology:
+    # Each with the values that it was declared with; None: it was only seen.
+    _known: Bounded[_Key, tuple[Any, ...] | None] = attrs.field(factory=lambda: Bounded(_MOST))
+
+    def record(self, vhost: str, request: base.Frame) -> None:
+        """The primary has accepted that request."""
+        match request:
+            case commands.Queue.Declare() | commands.Exchange.Declare():
+                key = _key_of(vhost, request)
+                if not request.passive:
+                    self._known[key] = _values(request)
+                else:
+                    self._known.setdefault(key, None)
+            case commands.Queue.Bind() | commands.Exchange.Bind():
+                self._known[_key_of(vhost, request)] = None
+            case commands.Queue.Unbind():
+                self._forget(vhost, commands.Queue.Bind, request)
+            case commands.Exchange.Unbind():
+                self._forget(vhost, commands.Exchange.Bind, request)
+            case commands.Queue.Delete():
+                self._known.pop((vhost, "queue", request.queue), None)
+            case commands.Exchange.Delete():
+                self._known.pop((vhost, "exchange", request.exchange), None)
+
+    def answer(self, vhost: str, request: base.Frame) -> base.Frame | None:
+        """
+        The answer to a request whose effect is there already; None: that isn't known.
+
+        Raises:
+            Inequivalent: the primary would refuse it.
+        """
+        match request:
+            case commands.Queue.Declare() if request.queue and self._has(vhost, request):
+                return commands.Queue.DeclareOk(request.queue, 0, 0)
+            case commands.Exchange.Declare() if self._has(vhost, request):
+                return commands.Exchange.DeclareOk()
+            case commands.Queue.Bind() if _key_of(vhost, request) in self._known:
+                return commands.Queue.BindOk()
+            case commands.Exchange.Bind() if _key_of(vhost, request) in self._known:
+                return commands.Exchange.BindOk()
+        return None
+
+    def _has(self, vhost: str, request: _Declare) -> bool:
+        key = _key_of(vhost, request)
+        if key not in self._known:
+            return False
+        if request.passive:
+            return True
+        current = self._known[key]
+        if current is None:
+            return False
+        names = _QUEUE if isinstance(request, commands.Queue.Declare) else _EXCHANGE
+        for name, received, there in zip(names, _values(request), current, strict=True):
+            if received != there:
+                raise Inequivalent(
+                    f"PRECONDITION_FAILED - inequivalent arg '{name.removeprefix('exchange_')}' for"
+                    f" {key[1]} '{key[2]}' in vhost '{vhost}': received '{received}' but current is"
+                    f" '{there}'"
+                )
+        return True
+
+    def _forget(self, vhost: str, kind: type[_Bind], unbind: Any) -> None:
+        fields = {name: getattr(unbind, name) for name in kind.__slots__ if name != "nowait"}
+        self._known.pop(_key_of(vhost, kind(**fields)), None)
+
+
+def _values(request: _Declare) -> tuple[Any, ...]:
+    names = _QUEUE if isinstance(request, commands.Queue.Declare) else _EXCHANGE
+    return tuple(getattr(request, name) or None for name in names)
+
+
+def _key_of(vhost: str, request: _Declare | _Bind) -> _Key:
+    match request:
+        case commands.Queue.Declare():
+            return vhost, "queue", request.queue
+        case commands.Exchange.Declare():
+            return vhost, "exchange", request.exchange
+        case commands.Queue.Bind():
+            ends = ("queue", request.queue, request.exchange)
+        case commands.Exchange.Bind():
+            ends = ("exchange", request.destination, request.source)
+    arguments = repr(sorted((request.arguments or {}).items(), key=repr))
+    return vhost, "binding", *ends, request.routing_key, arguments

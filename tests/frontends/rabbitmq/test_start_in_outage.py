@@ -1,0 +1,139 @@
+"""Clients that connect while the primary is away, in virtual time."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from pamqp import commands
+
+from tests.frontends.rabbitmq.peers import SLOW, Harness, Peer, harness, log_in
+
+ORDERS = commands.Queue.Declare(queue="orders", durable=True, arguments={"x-max-length": 9})
+BIND = commands.Queue.Bind(queue="orders", exchange="events", routing_key="order.#")
+
+
+@asynccontextmanager
+async def outage() -> AsyncIterator[Harness]:
+    """A primary that a client has logged in at, published to and declared on, and that is gone."""
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.asks(ORDERS, commands.Queue.DeclareOk("orders", 7, 1))
+        await here.asks(BIND, commands.Queue.BindOk())
+        here.is_down = True
+        await here.primary.stream.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        yield here
+
+
+async def started(here: Harness) -> Peer:
+    client = here.connect()
+    await log_in(client)
+    await client.send(1, commands.Channel.Open())
+    await client.hears(commands.Channel.OpenOk)
+    return client
+
+
+async def test_a_client_that_starts_in_an_outage_publishes_at_once(autojump_clock):
+    async with outage() as here:
+        client = await started(here)
+        await client.send(1, commands.Confirm.Select())
+        await client.hears(commands.Confirm.SelectOk)
+        await client.publish(b"new")
+
+        assert (await client.hears(commands.Basic.Ack)).delivery_tag == 1
+        assert here.pair.bodies() == [b"new"]
+
+
+async def test_a_client_that_started_in_an_outage_consumes_after_it(autojump_clock):
+    async with outage() as here:
+        client = await started(here)
+        await client.send(1, commands.Basic.Consume(queue="orders", consumer_tag="workers"))
+        await client.hears(commands.Basic.ConsumeOk)
+        await here.client.stream.aclose()
+        here.is_down = False
+        again = await here.next_primary()
+        await again.hears(commands.Channel.Open)
+        await again.send(1, commands.Channel.OpenOk())
+        await again.hears(commands.Basic.Consume)
+        await again.send(1, commands.Basic.ConsumeOk("workers"))
+        await again.deliver(1, b"one")
+
+        assert (await client.hears(commands.Basic.Deliver)).delivery_tag == 1
+
+
+async def test_a_login_that_the_primary_never_accepted_is_told_of_the_outage(autojump_clock):
+    async with outage() as here:
+        client = here.connect()
+        with pytest.raises(AssertionError, match=r"Connection\.Close"):
+            await log_in(client, password="wrong")
+
+
+async def test_a_primary_that_does_not_say_a_word_is_an_outage_for_a_new_client(autojump_clock):
+    async with harness() as here:
+        client = here.connect()
+        began = trio.current_time()
+        await log_in(client)
+
+        assert SLOW <= trio.current_time() - began < SLOW + 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (ORDERS, commands.Queue.DeclareOk),
+        (commands.Queue.Declare(queue="orders", passive=True), commands.Queue.DeclareOk),
+        (commands.Queue.Declare(queue="mine", exclusive=True), commands.Queue.DeclareOk),
+        (BIND, commands.Queue.BindOk),
+    ],
+    ids=["declared before", "looked for", "exclusive", "bound before"],
+)
+async def test_the_known_is_declared_in_an_outage(autojump_clock, request_, answer):
+    async with outage() as here:
+        client = await started(here)
+        await client.send(1, request_)
+
+        told = await client.hears(answer)
+        assert not getattr(told, "message_count", 0)
+
+
+async def test_other_arguments_than_the_primarys_are_refused_as_there(autojump_clock):
+    async with outage() as here:
+        client = await started(here)
+        await client.send(1, commands.Queue.Declare(queue="orders"))
+
+        close = await client.hears(commands.Channel.Close)
+        assert close.reply_code == 406
+        assert "inequivalent arg 'durable' for queue 'orders' in vhost '/'" in close.reply_text
+
+
+async def test_the_unknown_is_refused_as_that_of_a_node_that_is_down(autojump_clock):
+    async with outage() as here:
+        client = await started(here)
+        began = trio.current_time()
+        await client.send(1, commands.Queue.Declare(queue="others", durable=True))
+
+        close = await client.hears(commands.Channel.Close)
+        assert (close.reply_code, close.class_id, close.method_id) == (404, 50, 10)
+        assert "is down or inaccessible" in close.reply_text
+        assert 10 <= trio.current_time() - began < 11
+
+
+async def test_methods_before_the_login_is_done_wait_in_their_order(autojump_clock):
+    async with harness() as here:
+        client = here.connect()
+        async with trio.open_nursery() as logins:
+            logins.start_soon(log_in, client)
+            primary = await here.dialled.receive()
+            await primary.skip_header()
+            await primary.send(0, commands.Connection.Start(server_properties={}))
+            await primary.hears(commands.Connection.StartOk)
+            await primary.send(0, commands.Connection.Tune(2047, 131_072, 0))
+            await primary.hears(commands.Connection.TuneOk)
+            await primary.hears(commands.Connection.Open)
+            await client.send(1, commands.Channel.Open(), ORDERS)
+            await trio.testing.wait_all_tasks_blocked()
+            await primary.send(0, commands.Connection.OpenOk())
+
+        await primary.hears(commands.Channel.Open)
+        await primary.hears(commands.Queue.Declare)
