@@ -170,12 +170,11 @@ async def has_outages(site: Site, end: trio.Event) -> None:
     end.set()
 
 
-async def until_taken(site: Site, end: trio.Event) -> None:
-    """Tell the consumer to end when its queue is empty."""
+async def until_taken(site: Site, results: dict[str, Any]) -> None:
+    """Return when the consumer's queue is empty, or the consumer has ended by itself."""
     with trio.fail_after(PATIENCE):
-        while True:
+        while "consumer" not in results:
             if not await trio.to_thread.run_sync(site.depth, TAKEN):
-                end.set()
                 return
             await trio.sleep(LOOK)
 
@@ -193,7 +192,8 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
     async def pass_tasks() -> None:
         results["tasks"] = await published(here, "tasks", end, queue=TAKEN)
         await trio.to_thread.run_sync(here.announce)
-        await until_taken(here, all_taken)
+        await until_taken(here, results)
+        all_taken.set()
 
     async def consume() -> None:
         results["consumer"] = await result_of(all_taken, CONSUMER, str(here.gateway.port), TAKEN)

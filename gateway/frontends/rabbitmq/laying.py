@@ -46,8 +46,7 @@ class Laying:
         session = self._session
         patience = _HEARTBEATS * session.login.heartbeat or _WITHOUT_HEARTBEATS
         self._patient_until = trio.current_time() + patience
-        made = [(request, None) for request in session.topology.requests()]
-        if made:
+        while made := [(request, None) for request in session.topology.changed_requests()]:
             await self._lay_topology(made)
         session.is_on_wire = True
         async with trio.open_nursery() as nursery:
@@ -71,7 +70,7 @@ class Laying:
     async def _lay(self, channel: RelayedChannel, replies: ChannelReplies) -> None:
         try:
             while not await self._asked(channel, replies, channel.setup.requests()):
-                channel.tags.lose()  # the primary has closed the channel
+                pass  # the primary has closed the channel
             channel.is_open_upstream = True
         finally:
             channel.replies = None
@@ -89,6 +88,7 @@ class Laying:
             try:
                 await replies.answer_to(request)
             except ChannelRefused as refusal:
+                channel.tags.lose()
                 self._session.ask(channel.number, commands.Channel.CloseOk())
                 await self._handle_refusal(channel, consumer, refusal)
                 return False

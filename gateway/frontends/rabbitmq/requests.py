@@ -110,8 +110,10 @@ class Requests:
                     self._handle_away(channel, request.frame, request.method)
 
     def _settle_away(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
-        """A settlement of what was lost means nothing: it's delivered again."""
-        if channel.tags.is_unknown(frame) and channel.replies is None:
+        """A channel that is being set up delivers already; what was lost is delivered again."""
+        if not channel.tags.is_unknown(frame):
+            self._session.to_primary.put(channel.tags.settled(frame))
+        elif channel.replies is None:
             text = f"PRECONDITION_FAILED - unknown delivery tag {delivery_tag(frame)}"
             self._close_channel_with(channel, PRECONDITION_FAILED, text, frame.method())
 

@@ -19,9 +19,11 @@ class ClientTopology:
     _exchanges: dict[str, commands.Exchange.Declare] = attrs.field(factory=dict, init=False)
     _queues: dict[str, commands.Queue.Declare] = attrs.field(factory=dict, init=False)
     _bindings: dict[_Binding, _Bind] = attrs.field(factory=dict, init=False)
+    _is_made: bool = attrs.field(default=True, init=False)  # at the present connection
 
     def record(self, request: base.Frame, answer: base.Frame | None) -> None:
-        """Note a request that the broker has accepted, or wasn't asked to answer."""
+        """Note a request that the broker has accepted, or that is answered for it."""
+        self._is_made = False
         match request:
             case commands.Exchange.Declare() if request.auto_delete or not request.durable:
                 if not request.passive:
@@ -78,6 +80,16 @@ class ClientTopology:
             source = self._exchanges.get(key[2])
             if source and source.auto_delete and all(key[2] != each[2] for each in self._bindings):
                 self._forget_exchange(key[2])
+
+    def lose(self) -> None:
+        """Note that the connection upstream is gone."""
+        self._is_made = False
+
+    def changed_requests(self) -> Iterator[base.Frame]:
+        """As `requests`; none if all of it was made since the connection was lost."""
+        if not self._is_made:
+            self._is_made = True
+            yield from self.requests()
 
     def requests(self) -> Iterator[base.Frame]:
         """The requests that make all of it again, in order; none if there is nothing."""

@@ -34,8 +34,8 @@ class WayBack:
         """The connection upstream is lost: give the pair its publishes, and end what can't last."""
         session = self._session
         session.to_primary.clear()
-        session.is_blocked = False
         must_end = any(channel.is_transacted for channel in session.channels.values())
+        session.topology.lose()
         self._publishes.lose()
         self._requests.lose()
         if session.is_closing:

@@ -101,6 +101,26 @@ async def test_an_exclusive_consumer_waits_until_the_old_connection_is_gone(auto
         assert (await again.hears(commands.Basic.Consume)).exclusive
 
 
+async def test_what_a_consumer_settles_while_the_next_is_set_up_reaches_the_primary(
+    autojump_clock,
+):
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.consumes(consumer_tag="workers")
+        other = commands.Basic.Consume(queue="others", consumer_tag="others")
+        await here.asks(other, commands.Basic.ConsumeOk("others"))
+        await here.primary.stream.aclose()
+        again = await returned(here)
+        await again.hears(commands.Basic.Consume)
+        await again.send(1, commands.Basic.ConsumeOk("workers"))
+        await again.deliver(1, b"one")
+        await again.hears(commands.Basic.Consume)
+        await here.client.hears(commands.Basic.Deliver)
+        await here.client.send(1, commands.Basic.Ack(1))
+
+        assert (await again.hears(commands.Basic.Ack)).delivery_tag == 1
+
+
 async def test_a_queue_that_is_gone_ends_its_consumer_alone(autojump_clock):
     async with harness() as here:
         await here.confirmed_once()

@@ -148,3 +148,22 @@ async def test_an_exclusive_queue_that_was_being_declared_is_waited_for(autojump
         await again.send(1, commands.Queue.DeclareOk("mine", 0, 0))
 
         await here.client.hears(commands.Queue.DeclareOk)
+
+
+async def test_a_queue_that_is_declared_while_others_are_made_again_is_made_too(autojump_clock):
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.asks(MINE, commands.Queue.DeclareOk("mine", 0, 0))
+        await here.primary.stream.aclose()
+        again = await here.next_primary()
+        await again.hears(commands.Channel.Open)
+        await here.client.send(1, commands.Queue.Declare(queue="second", exclusive=True))
+        await here.client.hears(commands.Queue.DeclareOk)
+        await again.send(OWN, commands.Channel.OpenOk())
+        await again.hears(commands.Queue.Declare)
+        await again.send(OWN, commands.Queue.DeclareOk("mine", 0, 0))
+        await again.hears(commands.Channel.Close)
+        await again.send(OWN, commands.Channel.CloseOk())
+
+        declares = await made_again(again, commands.Queue.Declare, commands.Queue.Declare)
+        assert [each.queue for each in declares] == ["mine", "second"]
