@@ -47,6 +47,7 @@ class ClientLogin:
     digest: bytes = b""  # of the credentials
     user: str = ""  # empty: the mechanism doesn't show it
     max_channels: int = MAX_CHANNELS
+    hears_alarms: bool = False  # of the primary, by `connection.blocked`
     hears_cancels: bool = False  # of consumers, by `basic.cancel`
     _answers: list[bytes] = attrs.field(
         factory=list, repr=False
@@ -92,6 +93,7 @@ class ClientLogin:
         self.is_in_one_step = start.mechanism in _IN_ONE_STEP
         capabilities = (start.client_properties or {}).get("capabilities")
         if isinstance(capabilities, dict):
+            self.hears_alarms = bool(capabilities.get("connection.blocked"))
             self.hears_cancels = bool(capabilities.get("consumer_cancel_notify"))
         if start.mechanism == "PLAIN":  # RFC 4616: authorization, user, password
             _, _, rest = response.partition(b"\0")

@@ -52,6 +52,7 @@ class PrimarySide:
                     nursery.cancel_scope.cancel()
         finally:
             self._session.is_on_wire = False
+            self._session.target.alarm.finish(self._session)
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(stream)
 
@@ -128,10 +129,10 @@ class PrimarySide:
                 for channel in session.channels.values():
                     self._publishes.forget(channel)
                 self._ending.finish_with(frame.data)
-            case commands.Connection.Blocked():
-                session.is_blocked = True
+            case commands.Connection.Blocked() as blocked:
+                session.target.alarm.begin(session, blocked.reason)
             case commands.Connection.Unblocked():
-                session.is_blocked = False
+                session.target.alarm.finish(session)
             case commands.Connection.CloseOk():
                 self._ending.finish_with(frame.data)
             case _:

@@ -111,7 +111,7 @@ class Publishes:
             return False
         if entity is None or channel.is_transacted or not self._may_use_pair:
             return True
-        if self._session.is_blocked or self._pair.has(entity):
+        if self._session.target.alarm.is_on or self._pair.has(entity):
             return False
         return self._session.target.states.state_of(entity) is State.PRIMARY
 
@@ -148,8 +148,25 @@ class Publishes:
         channel.with_pair -= 1
         self._release(kept)
         if self._session.channels.get(channel.number) is channel:
+            self._announce_alarm(verdict)
             confirms = channel.confirms([kept], accepted=verdict is None)
             self._session.to_client.put_answer(confirms)
+
+    def _announce_alarm(self, verdict: BrokerError | None) -> None:
+        """The client hears of the primary's alarm while the pair takes no publishes either."""
+        session, alarm = self._session, self._session.target.alarm
+        is_over = verdict is None or not alarm.is_on
+        if is_over and session.hears_of_alarm:
+            session.hears_of_alarm = False
+            session.answer(0, commands.Connection.Unblocked())
+        elif not is_over and session.login.hears_alarms and not session.hears_of_alarm:
+            session.hears_of_alarm = True
+            session.answer(0, commands.Connection.Blocked(alarm.reason))
+
+    def watch_alarm(self) -> None:
+        """Tell the client when the alarm is over."""
+        if not self._session.target.alarm.is_on:
+            self._announce_alarm(None)
 
     def confirm(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
         """Handle the primary's `basic.ack` or `basic.nack`."""

@@ -135,6 +135,7 @@ class RelayedConnection:
                     self._publishes.record_silence()
                     self._primary.give_up()
                 self._requests.refuse_late(now)
+                self._publishes.watch_alarm()
             elif now > began + self._target.login_timeout:
                 self._nursery.cancel_scope.cancel()
             elif now > began + self._first_wait:

@@ -11,6 +11,7 @@ import trio
 from pamqp import base
 
 from gateway.domain.bounded import Bounded
+from gateway.frontends.rabbitmq.alarm import PrimaryAlarm
 from gateway.frontends.rabbitmq.by_pair import WatchesEntities
 from gateway.frontends.rabbitmq.channel import RelayedChannel
 from gateway.frontends.rabbitmq.channel_setup import LaidConsumer
@@ -42,6 +43,7 @@ class RelayTarget:
     may_publish: Bounded[bytes, None] = attrs.field(factory=lambda: Bounded(10_000))
     logins: KnownLogins = attrs.field(factory=KnownLogins)
     known: KnownTopology = attrs.field(factory=KnownTopology)
+    alarm: PrimaryAlarm = attrs.field(factory=PrimaryAlarm)
     door: trio.Lock = attrs.field(factory=trio.Lock)  # of who dials while the primary is away
 
 
@@ -59,7 +61,7 @@ class ClientSession:
     # Logged in at the primary; each channel says whether it's open there.
     is_on_wire: bool = attrs.field(default=False, init=False)
     is_greeted: bool = attrs.field(default=False, init=False)  # by the gateway, in an outage
-    is_blocked: bool = attrs.field(default=False, init=False)
+    hears_of_alarm: bool = attrs.field(default=False, init=False)  # by `connection.blocked`
     # The client has asked for the end, which the primary, or the gateway, is to answer.
     is_closing: bool = attrs.field(default=False, init=False)
     is_ending: bool = attrs.field(default=False, init=False)

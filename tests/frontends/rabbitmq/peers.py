@@ -176,7 +176,7 @@ async def log_in_at(peer: Peer) -> None:
 async def log_in(client: Peer, frame_max: int = 131_072, *, password: str = "secret") -> None:
     await client.stream.send_all(PROTOCOL_HEADER)
     await client.hears(commands.Connection.Start)
-    able = {"capabilities": {"consumer_cancel_notify": True}}
+    able = {"capabilities": {"consumer_cancel_notify": True, "connection.blocked": True}}
     start = commands.Connection.StartOk(able, "PLAIN", f"\0anna\0{password}", "en_US")
     await client.send(0, start)
     await client.hears(commands.Connection.Tune)

@@ -101,7 +101,7 @@ async def test_an_exclusive_consumer_waits_until_the_old_connection_is_gone(auto
         assert (await again.hears(commands.Basic.Consume)).exclusive
 
 
-async def test_what_a_consumer_settles_while_the_next_is_set_up_reaches_the_primary(
+async def test_a_settlement_reaches_the_primary_while_the_next_consumer_is_set_up(
     autojump_clock,
 ):
     async with harness() as here:
