@@ -112,6 +112,15 @@ COMMANDS: Final[Mapping[str, str]] = dict(
 )
 
 
+# Options by which a command finds its configuration, its gateway or a namespace.
+_OF_CONNECTION: Final = frozenset(
+    (
+        *("--config", "--json", "--url", "--ca", "--cert", "--key", "--user", "--token-file"),
+        *("--port-offset", "--namespace", "--process"),
+    )
+)
+
+
 def _place_of(name: str) -> str:
     """The command's module and name there; empty: there is no such command."""
     return COMMANDS.get(name) or commands(extensions()).get(name, "")
@@ -137,7 +146,21 @@ def command_named(name: str) -> click.Command:
         command: click.Command = getattr(importlib.import_module(module), attribute or name)
     finally:
         gc.enable()
+    _arrange(command)
     return command
+
+
+def _arrange(command: click.Command) -> None:
+    """Show the options of the command before those of the connection, which many have."""
+    command.params.sort(key=lambda each: each.opts[0] in _OF_CONNECTION)
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            _arrange(part)
+
+
+def _guidance() -> Any:
+    """Help for people: a module that a command which works doesn't import."""
+    return importlib.import_module("gateway.commands.guidance")
 
 
 def _fail_in_json(text: str, code: int) -> None:
@@ -162,6 +185,10 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*COMMANDS, *commands(extensions())})
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        _guidance().write_commands(formatter, {name: summary_of(name) for name in names})
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command's name and summary: for the list of commands, and for a completion."""
         if not _place_of(cmd_name):
@@ -171,8 +198,16 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not _place_of(args[0]) and not args[0].startswith("-"):
+            hint = _guidance().hint(args[0], self.list_commands(ctx))
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name is None else command_named(name), rest
+        if name is None:
+            return name, command, rest
+        found = command_named(name)
+        if not {"-h", "--help"}.isdisjoint(rest):
+            _guidance().add_examples(found, name)
+        return name, found, rest
 
 
 def _show_version(context: click.Context) -> None:
@@ -191,4 +226,9 @@ def _show_version(context: click.Context) -> None:
     help="Print the version, and the commit and the lock that it was built from.",
 )
 def main() -> None:
-    """A messaging gateway that pairs two namespaces, so that a producer notices no outage."""
+    """
+    A messaging gateway that pairs two namespaces, so that a producer notices no outage.
+
+    `pairgate COMMAND --help` has the options of a command, and an example. To begin: `pairgate
+    serve --queue orders`, and in another terminal `pairgate send orders hello`.
+    """

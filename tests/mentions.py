@@ -90,7 +90,7 @@ def problem_of(written: str) -> str:
     if name not in COMMANDS:
         return "" if name.isupper() else "no such command"
     command = command_named(name)
-    context = click.Context(command, info_name=name, parent=click.Context(main))
+    context = click.Context(command, info_name=name, parent=_root())
     while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
         part, *arguments = arguments
         if part.isupper():
@@ -100,6 +100,11 @@ def problem_of(written: str) -> str:
         command = command.commands[part]
         context = click.Context(command, info_name=part, parent=context)
     return _usage_problem(command, context, arguments)
+
+
+def _root() -> click.Context:
+    """As of a call: a command keeps the names of its help option."""
+    return click.Context(main, **main.context_settings)
 
 
 def _usage_problem(command: click.Command, context: click.Context, given: list[str]) -> str:
