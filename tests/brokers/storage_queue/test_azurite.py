@@ -13,6 +13,7 @@ from gateway.capabilities import ChangesBody, Updates
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
+    BrokerError,
     EntityNotFound,
     LockLost,
     MessageTooLarge,
@@ -66,6 +67,25 @@ async def test_a_text_is_there_as_it_is(azurites: Azurites, body: bytes) -> None
         assert [each.body for each in peeked.items] == [body]
         assert delivery.message.body == body
         assert delivery.message.message_id == peeked.items[0].message_id
+
+
+async def test_its_sender_deletes_a_message_that_nobody_has_received(azurites: Azurites) -> None:
+    async with azurites.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        queue, broker = namespace.inside(ORDERS), namespace.broker
+        receipts = [await broker.send_deletable(queue, text(each)) for each in (b"1", b"2")]
+        await broker.peek(queue, limit=2)
+        await broker.delete_sent(queue, receipts[0])
+        left = [each.message.body for each in await broker.peek(queue, limit=2)]
+        async with namespace.open_receiver(ORDERS) as receiver:
+            with trio.fail_after(PATIENCE):
+                await receiver.receive(1)
+            for receipt in receipts:  # one is deleted, the other received
+                with pytest.raises(BrokerError) as refused:
+                    await broker.delete_sent(queue, receipt)
+                assert refused.value.outcome is Outcome.NOT_SENT
+
+    assert left == [b"2"]
 
 
 @pytest.mark.parametrize(
