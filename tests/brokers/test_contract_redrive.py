@@ -1,20 +1,23 @@
 """Dead letters of the backlog come back on every kind of namespace that has dead letters."""
 
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 
 import attrs
 import pytest
 import trio
 
+from gateway.app.runtime import Runtime
 from gateway.domain import backlog
 from gateway.domain.dead_letters import MALFORMED
-from gateway.domain.entity import EntityPath
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import Envelope, EnvelopeKey
-from gateway.domain.message import Complete, DeadLetter, Message
-from gateway.extensions.redrive.order import Redriven, Selection
-from gateway.extensions.redrive.redrive import Redrive
+from gateway.domain.message import DEAD_LETTER_REASON, Complete, DeadLetter, Message
+from gateway.extensions.redrive.order import Redriven, RedriveOrder, Selection
+from gateway.extensions.redrive.redrive import QueueRedrive, Redrive
 from gateway.pairing.backlog import Rotation
 from gateway.pairing.depth import BacklogDepth
 from gateway.ports import Broker
@@ -25,7 +28,7 @@ from tests.pairing.harness import Events
 
 LABEL = "east"
 QUEUE = backlog.queue_name(LABEL, 0)
-ORDERS = EntityPath("orders")
+ORDERS, PARKED = EntityPath("orders"), EntityPath("parked")
 CODEC = Envelope(
     pair=LABEL,
     origin="gateway",
@@ -124,3 +127,61 @@ async def test_dead_letters_of_the_backlog_are_counted(dead: Broker) -> None:
 
     assert letters.messages == 5
     assert sum(letters.reasons.values()) == 5
+
+
+def queue_redrive_on(broker: Broker, **keys: Any) -> QueueRedrive:
+    order = RedriveOrder(selection=Selection(), queue=ORDERS.name, **keys)
+    return QueueRedrive.of(order, broker, Runtime(observer=Events()))
+
+
+async def bury(broker: Broker, messages: Sequence[Message]) -> None:
+    await broker.send(ORDERS, messages)
+    left = len(messages)
+    async with broker.open_receiver(ORDERS) as receiver:
+        while left:
+            for delivery in await receiver.receive(left):
+                await receiver.settle(delivery, DeadLetter(reason="Refused", description="x"))
+                left -= 1
+
+
+@needs(Capability.DEAD_LETTER)
+async def test_dead_letters_of_any_queue_are_moved_by_id_and_with_changes(
+    kind: BrokerKind, broker: Broker
+) -> None:
+    for queue in (ORDERS, PARKED):
+        await broker.create_queue(queue, QueueProperties())
+    await broker.send(PARKED, [Message(message_id="p1", body=b"parked")])
+    sent = [Message(message_id=f"m{n}", body=b"%d" % n, properties={"old": "x"}) for n in range(3)]
+    await bury(broker, [*sent, Message(body=b"same"), Message(body=b"same")])
+    all_of_them = queue_redrive_on(broker)
+    by_id = RedriveOrder(selection=Selection(), queue=ORDERS.name, ids=("m1",)).selected
+
+    survey = await all_of_them.survey(Selection(), peek=2)
+    one = await all_of_them.run(by_id, moved=lambda _: None)
+    changing = queue_redrive_on(broker, properties=("new=y",), without=("old",), body="fixed")
+    others = await changing.run(Selection(reasons=("refused",)), moved=lambda _: None)
+    left = await all_of_them.survey(Selection())
+    # As a policy of RabbitMQ may name another queue for dead letters.
+    parked = await queue_redrive_on(broker, source=PARKED.name).run(
+        Selection(), moved=lambda _: None
+    )
+
+    assert [(each.reason, each.entity, each.moves) for each in survey.groups] == [
+        ("Refused", "orders", 5)
+    ]
+    assert len(survey.samples) == 2
+    assert (one, others, left.messages) == (Redriven(moved=1), Redriven(moved=4), 0)
+    assert parked == Redriven(moved=1)
+    home: list[Message] = []
+    with trio.fail_after(60):
+        async with broker.open_receiver(ORDERS) as receiver:
+            while len(home) < 6:
+                for delivery in await receiver.receive(10):
+                    home.append(delivery.message)
+                    await receiver.settle(delivery, Complete())
+    [unchanged] = [each for each in home if each.body == b"1"]
+    assert (unchanged.message_id, unchanged.properties) == ("m1", {"old": "x"})
+    changed = [each for each in home if each.body == b"fixed"]
+    assert [each.properties for each in changed] == [{"new": "y"}] * 4
+    assert {each.message_id for each in changed} >= {"m0", "m2"}
+    assert all(DEAD_LETTER_REASON not in each.properties for each in home)

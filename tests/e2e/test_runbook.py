@@ -72,11 +72,13 @@ IN_TURN: Final = (
     *blocks("docs/how-to/operate/rehearse-an-outage.md", "sh"),
     *blocks("docs/how-to/operate/redrive-dead-letters.md", "sh"),
 )
-# The differences from the page: a folder for backups, a short drill, a label, and no terminal that
-# asks.
+# The differences from the page: a folder for backups, a short drill, a label, a queue of this pair,
+# and no terminal that asks.
 HERE: Final = {
     "/backups/": "",
     "$(date +%F)": "today",
+    "dead-letters orders": "dead-letters one",
+    "redrive orders": "redrive one",
     "--for 90s": "--for 2s --rate 5 --yes",
     "purge LABEL/x-servicebus-transfer/0": ("purge east/x-servicebus-transfer/0 --yes"),
 }

@@ -1,4 +1,4 @@
-"""Redrives: dead letters of the backlog are shown, and moved back into it."""
+"""Redrives: dead letters of the backlog or of a queue are shown, and moved back."""
 
 from typing import Final
 
@@ -15,7 +15,8 @@ EXTENSION: Final = Extension(
         ),
         "dead-letters": (
             "command:dead_letters",
-            "Show the dead letters of the backlog by reason and entity; nothing is changed.",
+            "Show the dead letters of the backlog by reason and entity, or those of QUEUE; nothing"
+            " is changed.",
         ),
     },
 )

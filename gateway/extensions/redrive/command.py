@@ -1,4 +1,4 @@
-"""`pairgate redrive`: shows dead letters of the backlog, and moves them back into it."""
+"""`pairgate redrive`: shows dead letters of the backlog or of a queue, and moves them back."""
 
 import re
 import sys
@@ -18,10 +18,20 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_gateway
+from gateway.commands.place import complete_entity
 from gateway.commands.terminal import Duration, Invocation, add_reason, command, printable, run
 from gateway.domain.dead_letters import EXPIRED
+from gateway.domain.errors import InvalidRequest
 from gateway.extensions.redrive import redriving
-from gateway.extensions.redrive.order import MOST_REDRIVEN, Group, Sample, Selection, Survey
+from gateway.extensions.redrive.order import (
+    MOST_REDRIVEN,
+    REDRIVE,
+    Group,
+    RedriveOrder,
+    Sample,
+    Selection,
+    Survey,
+)
 from gateway.extensions.redrive.redriving import RedriveOptions, RedriveOutcome
 
 PROBLEM = "yellow"
@@ -65,6 +75,16 @@ _FILTERS = (
     click.option("--newer-than", type=Duration(), help="Only what is on the backlog for less."),
     click.option("--label", help="The backlog with this label. Default: the pair's label."),
     click.option("--spool", is_flag=True, help="Use the gateway's spool instead of the secondary."),
+    click.option("--id", "ids", multiple=True, metavar="MESSAGE-ID", help="Only it. Repeatable."),
+    click.option("--namespace", default="", metavar="NAME", help="Of QUEUE. Default: the primary."),
+    click.option(
+        "--from",
+        "source",
+        default="",
+        metavar="QUEUE",
+        help="The queue that has the dead letters of QUEUE. Default: its dead-letter queue.",
+    ),
+    click.argument("queue", default="", metavar="[QUEUE]", shell_complete=complete_entity),
 )
 
 
@@ -87,6 +107,25 @@ def add_filters(function: Callable[..., None]) -> Callable[..., None]:
     help="Maximum messages per second; 0: no limit.",
 )
 @click.option(
+    "--to", "target", default="", metavar="ENTITY", help="Move those of QUEUE there. Default: back."
+)
+@click.option(
+    "--set",
+    "properties",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Give those of QUEUE this application property. Repeatable.",
+)
+@click.option(
+    "--unset", "without", multiple=True, metavar="NAME", help="Remove this one. Repeatable."
+)
+@click.option(
+    "--body",
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="Give those of QUEUE this body.",
+)
+@click.option(
     "--execute",
     "executes",
     is_flag=True,
@@ -98,17 +137,18 @@ def redrive(
     """
     Show why messages of the backlog are dead-lettered, and move them back into it.
 
-    The syphon moves them to the primary from there: fix the cause first. Expired messages are moved
-    only with --with-reason TTLExpiredException: their time to live starts again.
+    The syphon moves them to the primary from there: fix the cause first. With QUEUE: the dead
+    letters of that queue, of any namespace, which are moved back into it. Expired messages are
+    moved only with --with-reason TTLExpiredException: their time to live starts again.
 
-    Exit code 3: some couldn't be moved. 75: the secondary doesn't answer.
+    Exit code 3: some couldn't be moved. 75: the namespace doesn't answer.
     """
     _refuse_filter(given["reason"])
     runtime = Runtime()
     now = runtime.now()
-    wish = attrs.evolve(
-        _wish(admin, now, given), executes=executes, rate=rate or None, reason=given["reason"]
-    )
+    body = given.pop("body")
+    given["body"] = None if body is None else body.read()
+    wish = attrs.evolve(_wish(admin, now, given), executes=executes, rate=rate or None)
     with Bar(Console(stderr=True), shown=not invocation.as_json) as bar:
         config = invocation.read().config
         outcome = run(redriving.redrive, config, runtime, wish, begin=bar.begin, moved=bar.advance)
@@ -131,14 +171,15 @@ def redrive(
 )
 def dead_letters(invocation: Invocation, admin: AdminChoice, peek: int, **given: Any) -> None:
     """
-    Show the dead letters of the backlog by reason and entity; nothing is changed.
+    Show the dead letters of the backlog by reason and entity, or those of QUEUE; nothing is
+    changed.
 
     `redrive` moves them back, `purge --dead-letters` deletes those of one queue. Exit code 3: some
-    queues couldn't be read. 75: the secondary doesn't answer.
+    queues couldn't be read. 75: the namespace doesn't answer.
     """
     runtime = Runtime()
     now = runtime.now()
-    wish = attrs.evolve(_wish(admin, now, given), peek=peek)
+    wish = _wish(admin, now, {**given, "peek": peek})
     config = invocation.read().config
     outcome = run(
         redriving.redrive, config, runtime, wish, begin=lambda _: None, moved=lambda _: None
@@ -154,17 +195,18 @@ def dead_letters(invocation: Invocation, admin: AdminChoice, peek: int, **given:
 
 
 def _wish(admin: AdminChoice, now: datetime, given: dict[str, Any]) -> RedriveOptions:
-    return RedriveOptions(
-        selection=Selection(
-            reasons=given["reasons"],
-            entities=given["entities"],
-            after=_before(now, given["newer_than"]),
-            before=_before(now, given["older_than"]),
-        ),
-        label=given["label"],
-        spool=given["spool"],
-        admin=admin,
+    selection = Selection(
+        reasons=given["reasons"],
+        entities=given["entities"],
+        after=_before(now, given["newer_than"]),
+        before=_before(now, given["older_than"]),
     )
+    keys = {key.name: given[key.name] for key in REDRIVE.keys if key.name in given}
+    try:
+        order = RedriveOrder(selection=selection, **keys)
+    except InvalidRequest as error:
+        raise Failure(str(error), ExitCode.WRONG) from error
+    return RedriveOptions(order=order, label=given["label"], admin=admin)
 
 
 def _sample_value(sample: Sample, now: datetime) -> dict[str, Any]:
@@ -281,7 +323,8 @@ def _print(outcome: RedriveOutcome, *, executes: bool, now: datetime) -> None:
         text = "nothing to move"
     else:
         left = f", {redriven.left} left" if redriven.left else ""
-        text = f"{redriven.moved} messages are on the backlog again{left}"
+        where = outcome.target or "the backlog"
+        text = f"{redriven.moved} messages are on {where} again{left}"
     console.print(Text(printable(f"{outcome.through}: {text}")))
 
 

@@ -7,8 +7,9 @@ from gateway.domain.events.gateway import Event
 
 @attrs.frozen(kw_only=True)
 class DeadLettersRedriven(Event):
-    """Dead letters of the backlog were moved back into the backlog, by an operator's command."""
+    """Dead letters were moved back into their queues, by an operator's command."""
 
     messages: int
     left: int  # selected messages that couldn't be moved
     reason: str = ""  # as the operator gave it
+    queue: str = ""  # empty: those of the backlog

@@ -1,48 +1,69 @@
 """A redrive in a gateway's process: for the backlog, and for the spool."""
 
+from collections.abc import Callable
+
 import attrs
 
 from gateway.app.assembly.pairs import make_envelope
 from gateway.app.assembly.parts import Feature, Parts, ProcessPlan
 from gateway.app.operations.control_calls import Executors
 from gateway.app.runtime import Runtime
-from gateway.config.options import Pairing
-from gateway.domain.errors import NotSupported
+from gateway.config.options import Config, Pairing
+from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.operators.control import Operator
+from gateway.extensions.redrive.moving import LetterMover
 from gateway.extensions.redrive.order import REDRIVE, Redriven, RedriveOrder, Survey
-from gateway.extensions.redrive.redrive import Redrive
+from gateway.extensions.redrive.redrive import QueueRedrive, Redrive
 from gateway.frontends.admin.control import Executor
 from gateway.pairing.options import BacklogTimeToLive
 from gateway.ports import Broker
 
 
-def make(plan: ProcessPlan) -> Feature | None:
-    pairing = plan.config.pairing
-    return None if pairing is None else _Redriving(pairing)
+def make(plan: ProcessPlan) -> Feature:
+    return _Redriving(plan.config)
 
 
 @attrs.frozen
 class _Redriving(Feature):
-    pairing: Pairing
+    config: Config
 
     def executors(self, parts: Parts) -> Executors:
-        runtime, opened = parts.plan.runtime, parts.opened
-        assert opened.secondary is not None, "there is a pair"
-        backlog = make_redrive(self.pairing, opened.secondary, runtime)
+        runtime, opened, pairing = parts.plan.runtime, parts.opened, self.config.pairing
+
+        def of_queue(order: RedriveOrder) -> QueueRedrive:
+            name = order.namespace or self.config.home_name
+            if name not in parts.namespaces:
+                names = " or ".join(parts.namespaces)
+                raise InvalidRequest(f"namespace: {names} expected, got {name!r:.100}")
+            return QueueRedrive.of(order, parts.namespaces[name], runtime)
+
+        if pairing is None or opened.secondary is None:
+            return [executor(None, None, of_queue)]
+        backlog = make_redrive(pairing, opened.secondary, runtime)
         spool = opened.spool
-        of_spool = None if spool is None else make_redrive(self.pairing, spool, runtime)
-        return [executor(backlog, of_spool)]
+        of_spool = None if spool is None else make_redrive(pairing, spool, runtime)
+        return [executor(backlog, of_spool, of_queue)]
 
 
-def executor(backlog: Redrive, spool: Redrive | None) -> Executor[RedriveOrder, Survey | Redriven]:
-    async def redrive(order: RedriveOrder, _: Operator) -> Survey | Redriven:
+def executor(
+    backlog: Redrive | None,
+    spool: Redrive | None,
+    of_queue: Callable[[RedriveOrder], QueueRedrive] | None = None,
+) -> Executor[RedriveOrder, Survey | Redriven]:
+    def mover(order: RedriveOrder) -> LetterMover:
+        if order.queue and of_queue is not None:
+            return of_queue(order)
         redrive = spool if order.spool else backlog
         if redrive is None:
-            raise NotSupported("this gateway has no spool")
+            raise NotSupported(f"this gateway has no {'spool' if order.spool else 'backlog'}")
+        return redrive
+
+    async def redrive(order: RedriveOrder, _: Operator) -> Survey | Redriven:
+        redrive = mover(order)
         if not order.executes:
-            return await redrive.survey(order.selection, order.peek)
+            return await redrive.survey(order.selected, order.peek)
         return await redrive.run(
-            order.selection,
+            order.selected,
             moved=lambda _: None,
             rate=order.rate,
             most=order.most,

@@ -4,6 +4,7 @@ move them.
 """
 
 import fnmatch
+import hashlib
 from datetime import datetime
 from typing import Final
 
@@ -13,8 +14,10 @@ from attrs import validators
 from gateway.domain.clocks.lifetime import Stay, remaining
 from gateway.domain.clocks.times import Now, to_micros
 from gateway.domain.dead_letters import EXPIRED, reason_of
+from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.envelope_fields import Malformed, NotOurs, entity_in, place_of, text_of_id
+from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Delivery, Message
 from gateway.domain.operators.control import check_reason
 from gateway.wire.pairgate.control_call import OF_NAMESPACE, ControlCall
@@ -68,12 +71,23 @@ class Selection:
 
 
 @attrs.frozen(kw_only=True)
+class SelectionById(Selection):
+    """The filters, and the ids that the senders gave to their messages."""
+
+    ids: frozenset[str]
+
+    def matches(self, letter: "Letter") -> bool:
+        """As `Selection.matches`."""
+        return letter.sample.message_id in self.ids and super().matches(letter)
+
+
+@attrs.frozen(kw_only=True)
 class RedriveOrder:
     """
     Counts the selected dead letters or (`executes`) moves them, for the reason that the log has.
 
     Raises:
-        InvalidRequest: the reason is too long.
+        InvalidRequest: the reason is too long, or keys don't fit each other.
     """
 
     selection: Selection
@@ -88,9 +102,43 @@ class RedriveOrder:
     # Dead letters to show without their bodies, where none is moved.
     peek: int = attrs.field(default=0, validator=[validators.ge(0), validators.le(MOST_REDRIVEN)])
     reason: str = ""
+    ids: tuple[str, ...] = ()  # of messages; none: all that are selected
+    # The dead letters of this queue or subscription instead of the backlog's, in the namespace of
+    # that name; empty: the primary, or the only one.
+    queue: str = ""
+    namespace: str = ""
+    source: str = ""  # the queue that has its dead letters; empty: the usual one
+    target: str = ""  # the entity that they are moved to; empty: the queue
+    properties: tuple[str, ...] = ()  # NAME=VALUE: application properties of what is moved
+    without: tuple[str, ...] = ()  # names of application properties that are removed
+    body: str | None = None  # of what is moved, as UTF-8; None: as it was
 
     def __attrs_post_init__(self) -> None:
         check_reason(self.reason)
+        for name in ("queue", "source", "target"):
+            if text := getattr(self, name):
+                EntityPath.parse(text)
+        changes = self.properties or self.without or self.body is not None
+        if not self.queue and (changes or self.namespace or self.source or self.target):
+            raise InvalidRequest("queue: expected with namespace, source, target or a change")
+        if self.queue and self.spool:
+            raise InvalidRequest("spool: has no other queues than those of the backlog")
+        for each in self.properties:
+            if not each.partition("=")[0] or "=" not in each:
+                raise InvalidRequest(f"properties: NAME=VALUE expected, got {each!r:.100}")
+        if self.queue and EntityPath.parse(self.queue).is_subscription and not self.target:
+            raise InvalidRequest(
+                "target: expected for a subscription, which can't be sent to: its topic, for all"
+                " subscriptions, or a queue"
+            )
+
+    @property
+    def selected(self) -> Selection:
+        """The selection, with the ids."""
+        if not self.ids:
+            return self.selection
+        given = attrs.asdict(self.selection, recurse=False)
+        return SelectionById(**given, ids=frozenset(self.ids))
 
 
 @attrs.frozen(kw_only=True)
@@ -143,12 +191,28 @@ class Letter:
         )
 
 
+@attrs.frozen(kw_only=True)
+class QueueLetter(Letter):
+    """A dead letter of any queue."""
+
+    number: int  # its sequence number
+
+    @property
+    def identity(self) -> str:
+        """As `Letter.identity`: a message without an id is never known again."""
+        message = self.message
+        if message.message_id is None:
+            return str(self.number)
+        body = message.body if isinstance(message.body, bytes) else repr(message.body).encode()
+        return f"{text_of_id(message.message_id)} {hashlib.sha256(body).hexdigest()}"
+
+
 def open_letter(delivery: Delivery, codec: Envelope, now: datetime, *, deducts: bool) -> Letter:
     """
     Read a dead letter. `deducts`: time to live keeps running on the backlog (`backlog_ttl`).
     """
     reason = reason_of(delivery.message)
-    message = _as_it_was(delivery.message)
+    message = as_it_was(delivery.message)
     unwrapped, problem = None, ""
     try:
         unwrapped = codec.unwrap(message)
@@ -270,14 +334,15 @@ class Redriven:
         )
 
 
-def _as_it_was(message: Message) -> Message:
+def as_it_was(message: Message) -> Message:
+    """The message without what its dead-lettering has added, and without a time to live."""
     kept = {name: value for name, value in message.properties.items() if name not in _ADDED}
     return attrs.evolve(message, properties=kept, time_to_live=None)
 
 
 REDRIVE: Final[ControlCall[RedriveOrder, Survey | Redriven]] = ControlCall(
     name="redrive",
-    summary="counts dead letters of the backlog, or moves them",
+    summary="counts dead letters of the backlog or of a queue, or moves them",
     request=RedriveOrder,
     answer=Redriven,
     survey=Survey,

@@ -1,148 +1,58 @@
 """
-Moves dead letters of the backlog queues back into these queues, from where the syphon moves them.
+The dead letters of the backlog queues, which are moved back into these queues, and those of any
+queue of a namespace.
 
-A copy is sent first and its dead letter completed after that, so that no message is lost. The
-syphon then decides again what can be moved, waits for the primary, and applies its own rules.
+The syphon moves those of the backlog from there: it decides again what can be moved, waits for the
+primary, and applies its own rules.
 """
 
-import math
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
-import trio
 
-from gateway.capabilities import KeepsMessages, Peeks
-from gateway.deadlines import AnswerDeadline, answered_within
+from gateway.app.runtime import Runtime
 from gateway.domain import backlog
-from gateway.domain.clocks.lock_ends import LockEnds
+from gateway.domain.dead_letters import reason_of
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.envelope import Envelope
-from gateway.domain.errors import (
-    MESSAGE_FAULTS,
-    BrokerError,
-    EntityNotFound,
-    LockLost,
-    NotAuthorized,
-    NotSupported,
-)
-from gateway.domain.message import Complete, Delivery
+from gateway.domain.errors import EntityNotFound, NotAuthorized, NotSupported
+from gateway.domain.message import Delivery, Message, derive_message
 from gateway.extensions.redrive.events import DeadLettersRedriven
+from gateway.extensions.redrive.moving import PAGE, LetterMover, in_time
 from gateway.extensions.redrive.order import (
-    Grouping,
     Letter,
+    QueueLetter,
     Redriven,
-    Selection,
-    Survey,
+    RedriveOrder,
+    as_it_was,
     open_letter,
 )
-from gateway.offering import offered
-from gateway.pairing.sending import send_in_time
-from gateway.pairing.syphon.backlog_message import Progress
-from gateway.ports import Broker, NewId, Observer, Receiver, WallClock
+from gateway.ports import Broker
 
-PAGE: Final = 100  # names or messages of one request, as many as Service Bus lists at most
 MOST_QUEUES: Final = 1000  # more than a pair has backlog queues
-BATCH: Final = 10  # dead letters that are locked together
-QUIET: Final = 3.0  # seconds without another dead letter, after which the queue counts as empty
-AT_ONCE: Final = 16  # queues
-LOCK_SHARE: Final = 3.0  # a message is moved with two thirds of its lock left
-ANSWER: Final = 10.0  # seconds that one request to the namespace may take
-
-Moved = Callable[[int], None]
-"""Called with the number of messages that were just moved back to the backlog."""
 
 
 @attrs.frozen(kw_only=True)
-class Redrive:
+class Redrive(LetterMover):
     """
     The dead letters of all backlog queues of one label on `source`.
 
     Where `source` can't list its queues, the first `queues` of them are inspected.
     """
 
-    source: Broker
     label: str
     queues: int
     envelope: Envelope
     deducts: bool  # time to live keeps running on the backlog
-    clock: WallClock
-    new_id: NewId
-    observer: Observer
 
-    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
-        """
-        Count the matching dead letters by reason and entity, without changing them; `peek` is the
-        number of samples at most. A namespace that can't peek is received from, and the locks are
-        released.
-
-        Raises:
-            BrokerError: the namespace can't be asked for its backlog queues.
-        """
-        grouping = Grouping(selection, peek=peek)
-        problems: dict[str, BrokerError] = {}
-
-        async def survey_one(info: EntityInfo) -> None:
-            try:
-                await self._survey(info, grouping)
-            except BrokerError as error:
-                problems[f"{info.path}: {_why(error)}"] = error
-
-        await self._on_each_queue(survey_one)
-        return Survey(
-            groups=grouping.groups(),
-            problems=tuple(problems),
-            is_outage=any(error.counts_as_outage for error in problems.values()),
-            samples=tuple(grouping.samples),
-        )
-
-    async def run(
-        self,
-        selection: Selection,
-        *,
-        moved: Moved,
-        rate: float | None = None,
-        most: float = math.inf,
-        reason: str = "",
-    ) -> Redriven:
-        """
-        Move the selected dead letters: at most `most` messages, at most `rate` a second. The event
-        has the operator's reason.
-
-        A message is moved at most once, even if it is dead-lettered again meanwhile. On
-        cancellation, moves in progress are finished first, within 20 s.
-
-        Raises:
-            BrokerError: the namespace can't be asked for its backlog queues.
-        """
-        shared = _RedriveRun(selection=selection, moved=moved, progress=Progress(rate), most=most)
-        await self._on_each_queue(lambda info: _Moving(self, shared, info).run())
-        done = shared.done
-        if done.moved or done.left:
-            self.observer.report(
-                DeadLettersRedriven(messages=done.moved, left=done.left, reason=reason)
-            )
-        return done
-
-    async def _on_each_queue(self, work: Callable[[EntityInfo], Awaitable[None]]) -> None:
-        limiter = trio.CapacityLimiter(AT_ONCE)
-
-        async def turn(info: EntityInfo) -> None:
-            async with limiter:
-                await work(info)
-
-        infos = await self._infos()
-        async with trio.open_nursery() as nursery:
-            for info in infos:
-                nursery.start_soon(turn, info)
-
-    async def _infos(self) -> Sequence[EntityInfo]:
+    async def infos(self) -> Sequence[EntityInfo]:
+        """As `LetterMover.infos`: the backlog queues."""
         found: list[EntityInfo] = []
         try:
             while len(found) < MOST_QUEUES:
                 prefix = backlog.queue_prefix(self.label)
-                with _in_time(EntityPath(prefix)):
+                with in_time(EntityPath(prefix)):
                     page = await self.source.list_queues(prefix, skip=len(found), top=PAGE)
                 found += page
                 if len(page) < PAGE:
@@ -160,7 +70,7 @@ class Redrive:
         for index in range(self.queues):
             queue = backlog.queue_name(self.label, index)
             try:
-                with _in_time(queue):
+                with in_time(queue):
                     found.append(await self.source.inspect(queue))
             except EntityNotFound:
                 continue
@@ -168,208 +78,87 @@ class Redrive:
                 found.append(EntityInfo(path=queue))
         return found
 
-    async def _survey(self, info: EntityInfo, grouping: Grouping) -> None:
-        """Peek where that shows all dead letters; else receive the others and release them."""
-        expected = info.dead_lettered
-        if expected == 0:
-            return
-        taking = _Taking(info.path.dead_letter)
-        is_shown = await self._peek(taking, grouping)
-        if is_shown and (expected is None or len(taking.seen) >= expected):
-            return
-        async with self.source.open_receiver(taking.queue) as receiver:
-            while expected is None or len(taking.seen) < expected:
-                new = await taking.next(receiver, PAGE)
-                if not new:
-                    return
-                for delivery in new:
-                    grouping.add(self.read(delivery))
-                    _forget(receiver, delivery)
-
-    async def _peek(self, taking: "_Taking", grouping: Grouping) -> bool:
-        """True if the namespace can peek; even then it may not show all messages."""
-        peeks = offered(self.source, Peeks)
-        if peeks is None:
-            return False
-        start = 0
-        while True:
-            try:
-                with _in_time(taking.queue):
-                    page = await peeks.peek(taking.queue, from_sequence=start, limit=PAGE)
-            except NotSupported:
-                return False
-            new = taking.unseen(page)
-            if not new:
-                return True
-            for delivery in new:
-                grouping.add(self.read(delivery))
-            start = 1 + max(delivery.sequence_number for delivery in new)
-
     def read(self, delivery: Delivery) -> Letter:
+        """As `LetterMover.read`: the envelope is opened."""
         return open_letter(delivery, self.envelope, self.clock(), deducts=self.deducts)
 
+    def revive(self, letter: Letter) -> Message:
+        """As `LetterMover.revive`: in its envelope."""
+        return letter.revived(self.envelope, attempt=self.new_id(), now=self.clock())
 
-@attrs.define(eq=False)
-class _Taking:
-    """Visits each dead letter of one queue once, even if some are delivered again."""
+
+@attrs.frozen(kw_only=True)
+class QueueRedrive(LetterMover):
+    """The dead letters of one queue or subscription, which are moved back, or to another entity."""
 
     queue: EntityPath
-    seen: set[int] = attrs.field(factory=set, init=False)
+    target: EntityPath
+    letters: EntityPath  # the queue that has the dead letters
+    changes: Mapping[str, str | None] = attrs.field(factory=dict)  # of properties; None: removed
+    body: bytes | None = None  # a new one
 
-    def unseen(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        new = [each for each in deliveries if each.sequence_number not in self.seen]
-        self.seen.update(each.sequence_number for each in new)
-        return new
+    @classmethod
+    def of(cls, order: RedriveOrder, source: Broker, runtime: Runtime) -> "QueueRedrive":
+        """The redrive that an order with a queue asks for."""
+        queue = EntityPath.parse(order.queue)
+        changes: dict[str, str | None] = dict.fromkeys(order.without)
+        for each in order.properties:
+            name, _, text = each.partition("=")
+            changes[name] = text
+        return cls(
+            source=source,
+            clock=runtime.now,
+            new_id=runtime.new_id,
+            observer=runtime.observer,
+            queue=queue,
+            target=EntityPath.parse(order.target) if order.target else queue,
+            letters=EntityPath.parse(order.source) if order.source else queue.dead_letter,
+            changes=changes,
+            body=None if order.body is None else order.body.encode(),
+        )
 
-    async def next(self, receiver: Receiver, limit: int) -> Sequence[Delivery]:
-        """Wait for dead letters that weren't seen yet; none within `QUIET`: an empty result."""
-        new: Sequence[Delivery] = ()
-        with trio.move_on_after(QUIET):
-            while not new:
-                new = self.unseen(await receiver.receive(limit))
-        return new
+    async def infos(self) -> Sequence[EntityInfo]:
+        """As `LetterMover.infos`: the target, with the number of dead letters that there are."""
+        with in_time(self.queue):
+            info = await self.source.inspect(self.queue)
+            known = info.dead_lettered
+            if self.letters != self.queue.dead_letter:
+                known = (await self.source.inspect(self.letters)).active
+            if self.target != self.queue:
+                info = await self.source.inspect(self.target)
+        return [attrs.evolve(info, path=self.target, dead_lettered=known)]
 
+    def dead_letters_of(self, info: EntityInfo) -> EntityPath:
+        """As `LetterMover.dead_letters_of`."""
+        return self.letters
 
-@attrs.define(eq=False, kw_only=True)
-class _RedriveRun:
-    """State that the queues of one run share."""
+    def read(self, delivery: Delivery) -> Letter:
+        """As `LetterMover.read`: any message can be moved."""
+        life = delivery.message.time_to_live
+        return QueueLetter(
+            reason=reason_of(delivery.message),
+            entity=self.queue.name,
+            enqueued=delivery.enqueued,
+            message=attrs.evolve(as_it_was(delivery.message), time_to_live=life),
+            unwrapped=None,
+            problem="",
+            number=delivery.sequence_number,
+        )
 
-    selection: Selection
-    moved: Moved
-    progress: Progress
-    most: float
-    begun: int = 0
-    done: Redriven = attrs.field(factory=Redriven)
-    identities: set[str] = attrs.field(factory=set)  # of what was moved
+    def revive(self, letter: Letter) -> Message:
+        """As `LetterMover.revive`: with the changes that were asked for."""
+        properties = {**letter.message.properties, **self.changes}
+        kept = {name: value for name, value in properties.items() if value is not None}
+        body = letter.message.body if self.body is None else self.body
+        # An absolute date to expire at, or to appear at, has come before.
+        return derive_message(
+            letter.message, properties=kept, body=body, absolute_expiry=None, scheduled=None
+        )
 
-    def record_moved(self, letter: Letter) -> None:
-        self.identities.add(letter.identity)
-        self.done += Redriven(moved=1)
-        self.moved(1)
-
-    def leave(self, problem: str) -> None:
-        self.done += Redriven(left=1, problems=(problem,))
-
-    def record_problem(self, problem: str, *, is_outage: bool = False) -> None:
-        self.done += Redriven(problems=(problem,), is_outage=is_outage)
-
-
-@attrs.define(eq=False)
-class _Moving:
-    """Moves the dead letters of one queue, as far as possible."""
-
-    redrive: Redrive
-    shared: _RedriveRun
-    info: EntityInfo
-    _taking: _Taking = attrs.field(init=False)
-    # Sequence numbers of copies that were sent and whose completion isn't confirmed.
-    _unconfirmed: set[int] = attrs.field(factory=set, init=False)
-
-    async def run(self) -> None:
-        queue = self.info.path
-        self._taking = _Taking(queue.dead_letter)
-        try:
-            await self._move_all()
-        except BrokerError as error:
-            self.shared.record_problem(f"{queue}: {_why(error)}", is_outage=error.counts_as_outage)
-        if self._unconfirmed:
-            # Another redrive sends them again: a duplicate, not a loss.
-            count = len(self._unconfirmed)
-            self.shared.record_problem(
-                f"{queue}: {count} messages are on the backlog and still dead letters"
+    def report(self, done: Redriven, reason: str) -> None:
+        """As `LetterMover.report`, with the queue."""
+        self.observer.report(
+            DeadLettersRedriven(
+                messages=done.moved, left=done.left, reason=reason, queue=self.queue.name
             )
-
-    async def _move_all(self) -> None:
-        expected = self.info.dead_lettered
-        if expected == 0:
-            return
-        if self.info.properties.requires_duplicate_detection:
-            raise NotSupported("the queue detects duplicates, and would drop the moved messages")
-        async with self.redrive.source.open_receiver(self._taking.queue) as receiver:
-            while expected is None or len(self._taking.seen) < expected:
-                # At most what can move within a second, as the locks run meanwhile.
-                new = await self._taking.next(receiver, self.shared.progress.within_rate(BATCH))
-                if not new:
-                    return
-                taken_at, date = trio.current_time(), self.redrive.clock()
-                for delivery in new:
-                    if self.shared.begun >= self.shared.most:
-                        return
-                    lock = LockEnds.of(delivery.locked_until, date, taken_at)
-                    await self._receive(receiver, delivery, lock.earliest - taken_at, taken_at)
-
-    async def _receive(
-        self, receiver: Receiver, delivery: Delivery, lock: float, taken_at: float
-    ) -> None:
-        """
-        Move, complete or leave one dead letter, whose lock lasts `lock` seconds from `taken_at` on.
-
-        Raises:
-            BrokerError: the namespace accepts no more messages for now.
-        """
-        letter = self.redrive.read(delivery)
-        if delivery.sequence_number in self._unconfirmed:
-            await self._complete(receiver, delivery)
-        elif not self.shared.selection.takes(letter):
-            _forget(receiver, delivery)
-        elif letter.problem:
-            _forget(receiver, delivery)
-            self.shared.leave(letter.problem)
-        elif letter.identity in self.shared.identities:
-            _forget(receiver, delivery)
-            self.shared.leave(f"the message was dead-lettered again: {letter.reason}")
-        else:
-            self.shared.begun += 1
-            await self.shared.progress.wait_for_rate_limit()
-            self.shared.progress.spend(1)
-            try:
-                if trio.current_time() - taken_at > lock / LOCK_SHARE:
-                    with suppress(NotSupported):  # the lock lasts until its first date
-                        await receiver.renew(delivery)
-                await self._move(receiver, delivery, letter)
-            except LockLost:
-                self._taking.seen.discard(
-                    delivery.sequence_number
-                )  # the message will be delivered again
-            except (*MESSAGE_FAULTS, EntityNotFound) as error:
-                self.shared.leave(f"{self.info.path}: {error}")
-
-    async def _move(self, receiver: Receiver, delivery: Delivery, letter: Letter) -> None:
-        """
-        Raises:
-            BrokerError: the message was not sent to the backlog, or the outcome is unknown.
-        """
-        redrive, queue = self.redrive, self.info.path
-        message = letter.revived(redrive.envelope, attempt=redrive.new_id(), now=redrive.clock())
-        # A cancellation between send and completion would leave the message in both places.
-        with trio.CancelScope(deadline=trio.current_time() + 2 * ANSWER, shield=True):
-            await send_in_time(redrive.source, queue, [message], ANSWER)
-            self.shared.record_moved(letter)
-            self._unconfirmed.add(delivery.sequence_number)
-            await self._complete(receiver, delivery)
-
-    async def _complete(self, receiver: Receiver, delivery: Delivery) -> None:
-        """Complete a dead letter; after a failure it is completed when it is delivered again."""
-        try:
-            with _in_time(self.info.path):
-                await receiver.settle(delivery, Complete())
-        except BrokerError:
-            self._taking.seen.discard(delivery.sequence_number)
-        else:
-            self._unconfirmed.discard(delivery.sequence_number)
-
-
-def _in_time(queue: EntityPath) -> AnswerDeadline:
-    return answered_within(ANSWER, f"from {queue}")
-
-
-def _why(error: BrokerError) -> str:
-    if isinstance(error, EntityNotFound):
-        return f"the queue has no dead-letter sub-queue that can be received from ({error})"
-    return str(error)
-
-
-def _forget(receiver: Receiver, delivery: Delivery) -> None:
-    """Drop the receiver's copy of the message: only its lock is needed, until the end."""
-    if (keeps := offered(receiver, KeepsMessages)) is not None:
-        keeps.forget_message(delivery)
+        )

@@ -28,6 +28,7 @@ from gateway.extensions.redrive.order import (
     Selection,
     Survey,
 )
+from gateway.extensions.redrive.redrive import QueueRedrive
 
 SLICE_SECONDS: Final = 1.0  # of the messages that a running gateway moves for one request
 SLICE_LIMIT: Final = 60.0  # seconds, for its response
@@ -37,14 +38,11 @@ SLICE_LIMIT: Final = 60.0  # seconds, for its response
 class RedriveOptions:
     """The command's options."""
 
-    selection: Selection
+    order: RedriveOrder  # with the selection, and the queue if it isn't the backlog
     executes: bool = False
     rate: float | None = None  # messages/s
     label: str | None = None  # None: the pair's own label
-    spool: bool = False  # the gateway's spool instead of the secondary
     admin: AdminChoice = attrs.field(factory=AdminChoice)
-    peek: int = 0  # dead letters to show
-    reason: str = ""  # for the log
 
 
 @attrs.frozen(kw_only=True)
@@ -54,6 +52,7 @@ class RedriveOutcome:
     through: str  # the namespace, or the gateway that has it open
     survey: Survey
     redriven: Redriven | None
+    target: str = ""  # of the moved messages; empty: the backlog
 
     @property
     def code(self) -> ExitCode:
@@ -97,15 +96,13 @@ async def redrive(
     A gateway's own store is redriven by the gateway if it runs, else opened here.
 
     Raises:
-        Failure: there is no pair, or its secondary can't be opened or doesn't answer.
+        Failure: there is no such namespace, or no pair, or the namespace can't be opened or doesn't
+            answer.
     """
-    pairing = config.pairing
-    if pairing is None:
-        raise Failure("redrive needs [pairing] in the configuration", ExitCode.WRONG)
     async with AsyncExitStack() as stack:
-        driver, through = await _driver(stack, config, pairing, runtime, wish)
+        driver, through = await _driver(stack, config, runtime, wish)
         try:
-            survey = await driver.survey(wish.selection, wish.peek)
+            survey = await driver.survey(wish.order.selected, wish.order.peek)
             redriven = None
             if wish.executes and survey.moves + _unreadable(survey):
                 begin(survey)
@@ -114,7 +111,8 @@ async def redrive(
             is_outage = isinstance(error, BrokerError) and error.counts_as_outage
             code = ExitCode.TEMPORARY if is_outage else ExitCode.FAILED
             raise Failure(f"{through}: {error}", code) from error
-    return RedriveOutcome(through=through, survey=survey, redriven=redriven)
+    target = wish.order.target or wish.order.queue
+    return RedriveOutcome(through=through, survey=survey, redriven=redriven, target=target)
 
 
 async def _run(driver: Driver, wish: RedriveOptions, moved: Callable[[int], None]) -> Redriven:
@@ -132,7 +130,8 @@ async def _run(driver: Driver, wish: RedriveOptions, moved: Callable[[int], None
             nursery.cancel_scope.cancel()
 
         await nursery.start(SignalWatch(stop).run)
-        redriven = await driver.run(wish.selection, moved=note, rate=wish.rate, reason=wish.reason)
+        order = wish.order
+        redriven = await driver.run(order.selected, moved=note, rate=wish.rate, reason=order.reason)
         nursery.cancel_scope.cancel()
     return redriven or Redriven(moved=count, problems=("it was stopped",))
 
@@ -141,19 +140,32 @@ def _unreadable(survey: Survey) -> int:
     return sum(bool(group.problem) for group in survey.groups)
 
 
-def _source(config: Config, pairing: Pairing, wish: RedriveOptions) -> Namespace:
-    if not wish.spool:
+def _source(config: Config, wish: RedriveOptions) -> Namespace:
+    if wish.order.queue:
+        name = wish.order.namespace or config.home_name
+        if name not in config.namespaces:
+            raise Failure(f"--namespace: the configuration has no {name!r}", ExitCode.WRONG)
+        return config.namespaces[name]
+    pairing = _pairing(config)
+    if not wish.order.spool:
         return config.namespaces[pairing.secondary]
     if pairing.spool is None:
         raise Failure("this configuration has no pairing.spool", ExitCode.WRONG)
     return spool_namespace(pairing.spool)
 
 
+def _pairing(config: Config) -> Pairing:
+    if config.pairing is None:
+        text = "the backlog needs [pairing] in the configuration; name a QUEUE for its dead letters"
+        raise Failure(text, ExitCode.WRONG)
+    return config.pairing
+
+
 async def _driver(
-    stack: AsyncExitStack, config: Config, pairing: Pairing, runtime: Runtime, wish: RedriveOptions
+    stack: AsyncExitStack, config: Config, runtime: Runtime, wish: RedriveOptions
 ) -> tuple[Driver, str]:
     """The driver of the redrive, and its name for people."""
-    namespace = _source(config, pairing, wish)
+    namespace = _source(config, wish)
     if is_own(namespace) or wish.admin.url is not None:
         endpoint = await find_admin(config, wish.admin)
         if endpoint is not None:
@@ -173,7 +185,9 @@ async def _driver(
         hint = "a running gateway needs an `admin` endpoint for this, which is missing"
         raise Failure(f"{failure}; {hint}", failure.code) from failure
     name = f"namespace {namespace.name}"
-    return make_redrive(pairing, source, runtime, wish.label), name
+    if wish.order.queue:
+        return QueueRedrive.of(wish.order, source, runtime), name
+    return make_redrive(_pairing(config), source, runtime, wish.label), name
 
 
 @attrs.frozen
@@ -186,7 +200,7 @@ class _Running:
     began: datetime
 
     async def survey(self, selection: Selection, peek: int = 0) -> Survey:
-        order = RedriveOrder(selection=selection, spool=self.wish.spool, peek=peek)
+        order = attrs.evolve(self.wish.order, executes=False, peek=peek)
         found = await self._ask(order)
         assert isinstance(found, Survey), "the order only counts"
         return found
@@ -206,14 +220,15 @@ class _Running:
         most = MOST_REDRIVEN
         if rate is not None:
             most = max(1, min(most, int(rate * SLICE_SECONDS)))
-        before = self.began if selection.before is None else min(self.began, selection.before)
-        selection = attrs.evolve(selection, before=before)
-        order = RedriveOrder(
-            selection=selection,
-            spool=self.wish.spool,
+        given = self.wish.order.selection
+        before = self.began if given.before is None else min(self.began, given.before)
+        order = attrs.evolve(
+            self.wish.order,
+            selection=attrs.evolve(given, before=before),
             executes=True,
             rate=rate,
             most=most,
+            peek=0,
             reason=reason,
         )
         done = Redriven()

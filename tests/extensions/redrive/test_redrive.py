@@ -284,23 +284,25 @@ async def test_the_copy_on_the_backlog_is_the_message_that_was_diverted(harness)
 
 
 @pytest.mark.parametrize(
-    ("fault", "is_outage"),
+    ("fault", "is_outage", "told"),
     [
-        (refuse(Unavailable, "no"), True),
-        (refuse(OutcomeUnknown, "?"), True),
-        (refuse(NotAuthorized, "no"), False),
-        (Hang(), True),
+        (refuse(Unavailable, "no"), True, []),
+        (refuse(OutcomeUnknown, "?"), True, ["m1"]),
+        (refuse(NotAuthorized, "no"), False, []),
+        (Hang(), True, ["m1"]),
     ],
 )
 async def test_a_message_that_the_backlog_doesnt_take_stays_a_dead_letter(
-    harness, fault, is_outage
+    harness, fault, is_outage, told
 ):
     await bury(harness, message("m1"), message("m2"))
     harness.secondary.fail(fault, SEND)
 
     done = await run(harness)
 
-    assert (done.moved, done.is_outage, len(done.problems)) == (0, is_outage, 1)
+    assert (done.moved, done.is_outage, len(done.problems)) == (0, is_outage, 1 + len(told))
+    # Each message with an unknown outcome is told by its id.
+    assert all(f"message {each} is still a dead letter" in done.problems[0] for each in told)
     assert await harness.secondary.ids(DEAD) == ["m1", "m2"]
 
 
