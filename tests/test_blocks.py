@@ -21,6 +21,14 @@ NOT_RUN: Final[Mapping[tuple[str, str], tuple[int, str]]] = {
         1,
         "Azure's command line: tests/e2e/test_identity_tokens.py shows commands another token",
     ),
+    ("docs/how-to/connect/receive-through-outages.md", "python"): (
+        1,
+        "tests/e2e/waiting_receiver.py is that loop, and prints what a test reads",
+    ),
+    ("docs/how-to/connect/receive-through-outages.md", "js"): (
+        1,
+        "tests/e2e/waiting_receiver.js is that subscription, and prints what a test reads",
+    ),
     ("docs/how-to/secure/publish-a-release.md", "sh"): (
         3,
         "registries; tests/e2e/test_packages.py makes the files, with a key by the first block",

@@ -1,0 +1,148 @@
+"""
+Consumers in an outage of their primary, each in its own process: their SDKs hear nothing of it, and
+have the next message as soon as the primary is back.
+
+    SDKs, REST ─▶ gateway ─▶ primary, killed and started again
+"""
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+import pytest
+import trio
+
+from tests.e2e.amqp_clients import CREDENTIALS, ENVIRONMENT, HERE, NAME, PYTHON
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.rest import request, send
+
+pytestmark = pytest.mark.slow
+
+KINDS: Final = ("plain", "asyncio", "node")
+OUTAGE: Final = 12.0  # seconds: two receives of an SDK that waits five at a time
+PATIENCE: Final = 60.0
+ADDRESS: Final = re.compile(r"127\.0\.0\.1:[0-9]+")
+
+
+@attrs.define(eq=False)
+class Consumer:
+    """A process that receives from the queue of its name, and the lines that it has printed."""
+
+    kind: str
+    said: list[dict[str, Any]] = attrs.field(factory=list)
+    _more: trio.Condition = attrs.field(factory=trio.Condition)
+
+    def command(self, gateway: GatewayProcess) -> Sequence[str]:
+        connection = (
+            f"Endpoint=sb://localhost:{gateway.port};{CREDENTIALS}UseDevelopmentEmulator=true;"
+        )
+        if self.kind == "node":
+            return ["node", str(HERE / "waiting_receiver.js"), connection, self.kind]
+        program = str(HERE / "waiting_receiver.py")
+        return [str(PYTHON), program, self.kind, connection, self.kind]
+
+    async def run(self, gateway: GatewayProcess) -> None:
+        """Run until cancelled."""
+        process = await trio.lowlevel.open_process(
+            self.command(gateway), env=ENVIRONMENT, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        async with process.stdout:
+            try:
+                rest = b""
+                async for part in process.stdout:
+                    *lines, rest = (rest + part).split(b"\n")
+                    async with self._more:
+                        self.said += map(json.loads, lines)
+                        self._more.notify_all()
+            finally:
+                process.kill()
+                with trio.CancelScope(shield=True):
+                    await process.wait()
+
+    async def until(self, **line: str) -> None:
+        with trio.fail_after(PATIENCE):
+            async with self._more:
+                while line not in self.said:
+                    await self._more.wait()
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        return [each for each in self.said if "error" in each]
+
+
+@attrs.define(eq=False)
+class Poller:
+    """A client of REST that asks again as soon as it is answered."""
+
+    statuses: list[int] = attrs.field(factory=list)
+    fields: list[str | None] = attrs.field(factory=list)
+    texts: list[str] = attrs.field(factory=list)
+
+    async def run(self, gateway: GatewayProcess) -> None:
+        """Run until cancelled."""
+        while True:
+            status, fields, body = await request(
+                gateway.address, "DELETE", "/rest/messages/head?timeout=5"
+            )
+            self.statuses.append(status)
+            if status not in {200, 204}:
+                self.fields.append(fields.get("retry-after"))
+                self.texts.append(body.decode())
+
+
+def for_all(config: str) -> str:
+    """The configuration, with an endpoint for AMQP and HTTP."""
+    return config.replace('"service-bus-http"', '"service-bus"')
+
+
+def over_amqp(config: str, primary: GatewayProcess) -> str:
+    """The configuration, with the primary's URL for AMQP."""
+    http = f"servicebus+http://RootManageSharedAccessKey@{primary.address}"
+    amqp = f"servicebus:Endpoint=sb://{primary.address}/;SharedAccessKeyName={NAME};"
+    assert http in config
+    return config.replace(http, f"{amqp}UseDevelopmentEmulator=true")
+
+
+@pytest.mark.parametrize("protocol", ["http", "amqp"])
+async def test_consumers_hear_nothing_of_an_outage_and_go_on_after_it(
+    gateways: Gateways, protocol: str
+) -> None:
+    queues = (*KINDS, "rest")
+    primary = await gateways.start(for_all(broker_config(*queues)), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    config = pair_config(primary.address, secondary.address)
+    if protocol == "amqp":
+        config = over_amqp(config, primary)
+    gateway = await gateways.start(for_all(config), name="gateway")
+    consumers, poller = [Consumer(kind) for kind in KINDS], Poller()
+    async with trio.open_nursery() as nursery:
+        for each in consumers:
+            nursery.start_soon(each.run, gateway)
+        nursery.start_soon(poller.run, gateway)
+        for each in consumers:
+            await each.until(opened=each.kind)
+            await send(primary.address, each.kind, b"before")
+            await each.until(got="before")
+        await primary.kill()
+        del poller.statuses[:]
+        await trio.sleep(OUTAGE)
+        in_outage = list(poller.statuses)
+        await primary.start()
+        back, took = time.monotonic(), {}
+        for each in consumers:
+            await send(primary.address, each.kind, b"after")
+            await each.until(got="after")
+            took[each.kind] = round(time.monotonic() - back, 2)
+        nursery.cancel_scope.cancel()
+
+    print(f"seconds from the return to the message of each: {took}")  # noqa: T201 for `-s`
+    assert [each.errors for each in consumers] == [[], [], []]
+    assert set(in_outage) <= {503}
+    assert len(in_outage) <= OUTAGE + 1
+    assert set(poller.fields) == {"1"}
+    assert not any(ADDRESS.search(each) for each in poller.texts)
