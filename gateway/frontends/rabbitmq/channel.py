@@ -7,17 +7,21 @@ publish with its tag upstream; the client gets the tag of its own count.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import attrs
 from pamqp import base, commands
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest
+from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.frontends.rabbitmq.channel_setup import ChannelSetup
 from gateway.frontends.rabbitmq.delivery_tags import DeliveryTags
 from gateway.frontends.rabbitmq.replies import ChannelReplies
+from gateway.wire.rabbitmq.content import read_content_header
 from gateway.wire.rabbitmq.frames import method_frame
 from gateway.wire.rabbitmq.relayed import RelayedContent, RelayedFrame
+
+_DIRECT_REPLY: Final = "amq.rabbitmq.reply-to"  # RabbitMQ's pseudo-queue
 
 
 @attrs.define(eq=False)
@@ -71,7 +75,8 @@ class RelayedChannel:
         if self.client_confirms:
             self._client_tag += 1
             tag = self._client_tag
-        return KeptPublish(content, _entity_of(publish), tag, now, self)
+        entity = None if _asks_for_direct_reply(content) else _entity_of(publish)
+        return KeptPublish(content, entity, tag, now, self)
 
     def keep(self, kept: KeptPublish) -> None:
         """Note that the publish was written upstream."""
@@ -122,6 +127,18 @@ class RelayedChannel:
     def _all_before(self, tag: int) -> bool:
         first = next(iter(self.by_tag.values()), None)
         return first is None or first.client_tag is None or first.client_tag > tag
+
+
+def _asks_for_direct_reply(content: RelayedContent) -> bool:
+    """
+    True if the reply goes to the channel that published: RabbitMQ takes such a publish there alone.
+    """
+    if _DIRECT_REPLY.encode() not in content.header:  # as nearly always
+        return False
+    try:
+        return read_content_header(content.header).get("reply_to") == _DIRECT_REPLY
+    except MessageError:
+        return False  # the primary, or the pair, says what is wrong
 
 
 def _entity_of(publish: commands.Basic.Publish) -> EntityPath | None:

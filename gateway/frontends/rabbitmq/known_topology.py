@@ -48,6 +48,11 @@ class KnownTopology:
             case commands.Exchange.Delete():
                 self._known.pop((vhost, "exchange", request.exchange), None)
 
+    def is_exclusive(self, vhost: str, queue: str) -> bool:
+        """True if the queue ends with a client's connection: nothing can come home to it."""
+        values = self._known.get((vhost, "queue", queue))
+        return values is not None and bool(values[_QUEUE.index("exclusive")])
+
     def answer(self, vhost: str, request: base.Frame) -> base.Frame | None:
         """
         The answer to a request whose effect is there already; None: that isn't known.

@@ -101,6 +101,9 @@ class Publishes:
     def _publish(self, channel: RelayedChannel, content: RelayedContent) -> None:
         publish = read_publish(content.method)
         kept = channel.counted(content, publish, trio.current_time())
+        session = self._session
+        if session.target.known.is_exclusive(session.login.vhost, publish.routing_key):
+            kept.entity = None  # the queue ends with its connection: nothing can come home to it
         if self._is_on_wire(channel, kept.entity):
             self._write(channel, kept)
         else:

@@ -33,9 +33,12 @@ class Peer:
     async def send(self, channel: int, *methods: base.Frame) -> None:
         await self.stream.send_all(b"".join(method_frame(channel, each) for each in methods))
 
-    async def publish(self, body: bytes, queue: str = "orders", exchange: str = "") -> None:
+    async def publish(
+        self, body: bytes, queue: str = "orders", exchange: str = "", **how: Any
+    ) -> None:
         publish = commands.Basic.Publish(exchange=exchange, routing_key=queue)
-        head = header.ContentHeader(body_size=len(body), properties=commands.Basic.Properties())
+        properties = commands.Basic.Properties(**how)
+        head = header.ContentHeader(body_size=len(body), properties=properties)
         frames = content_frames(1, head.marshal(), body, 4096)
         await self.stream.send_all(method_frame(1, publish) + b"".join(frames))
 

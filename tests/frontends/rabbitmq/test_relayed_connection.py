@@ -143,6 +143,29 @@ async def test_a_publish_that_the_pair_cannot_keep_ends_the_connection(
         assert here.pair.sent == []
 
 
+async def test_a_request_for_a_direct_reply_is_not_stored(autojump_clock):
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.primary.stream.aclose()
+        await here.client.publish(b"ask", reply_to="amq.rabbitmq.reply-to")
+
+        await here.client.hears(commands.Basic.Nack)
+        assert (await here.client.hears(commands.Connection.Close)).reply_code == 320
+        assert here.pair.sent == []
+
+
+async def test_a_publish_to_the_queue_of_a_connection_is_not_stored(autojump_clock):
+    async with harness() as here:
+        await here.confirmed_once()
+        declare = commands.Queue.Declare(queue="replies", exclusive=True)
+        await here.asks(declare, commands.Queue.DeclareOk("replies", 0, 0))
+        await here.primary.stream.aclose()
+        await here.client.publish(b"answer", "replies")
+
+        await here.client.hears(commands.Basic.Nack)
+        assert here.pair.sent == []
+
+
 async def test_a_login_that_the_primary_never_let_publish_has_no_rights_at_the_pair(
     autojump_clock,
 ):
