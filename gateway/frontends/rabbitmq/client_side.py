@@ -119,8 +119,14 @@ class ClientSide:
             if not session.is_on_wire or self._publishes.pair_has_any:
                 self._ending.close_in_order()
                 return
+        method = frame.method()
+        if isinstance(method, commands.Connection.UpdateSecret):
+            session.login.update_secret(method.new_secret)
         if session.is_on_wire:
             session.to_primary.put(frame.data)
+        elif isinstance(method, commands.Connection.UpdateSecret):
+            # The primary judges it at the return.
+            session.answer(0, commands.Connection.UpdateSecretOk())
         else:
             self._ending.close_away()
 

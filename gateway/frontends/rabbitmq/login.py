@@ -87,6 +87,15 @@ class ClientLogin:
         if len(self._answers) > _MOST_STEPS:
             raise ProtocolError("a login of too many steps")
 
+    def update_secret(self, secret: object) -> None:
+        """The client has a new token, as users of OAuth2 each hour (RabbitMQ's 10.70)."""
+        [arrived] = FrameReader().feed(self._answers[0])
+        start = arrived.method()
+        if isinstance(start, commands.Connection.StartOk) and start.mechanism == "PLAIN":
+            token = _bytes_of(secret).decode(errors="replace")
+            start.response = f"\0{self.user}\0{token}"
+            self._answers[0] = method_frame(0, start)
+
     def _begin(self, start: commands.Connection.StartOk) -> None:
         response = _bytes_of(start.response)
         self._credentials = [start.mechanism.encode(), response]

@@ -137,3 +137,17 @@ async def test_methods_before_the_login_is_done_wait_in_their_order(autojump_clo
 
         await primary.hears(commands.Channel.Open)
         await primary.hears(commands.Queue.Declare)
+
+
+async def test_a_new_token_is_the_one_of_the_next_login(autojump_clock):
+    async with outage() as here:
+        update = commands.Connection.UpdateSecret("fresh", "it ran out")
+        await here.client.send(0, update)
+        await here.client.hears(commands.Connection.UpdateSecretOk)
+        here.is_down = False
+        with trio.fail_after(60):
+            again = await here.dialled.receive()
+        await again.skip_header()
+        await again.send(0, commands.Connection.Start(server_properties={}))
+
+        assert (await again.hears(commands.Connection.StartOk)).response == "\0anna\0fresh"
