@@ -300,7 +300,10 @@ def modules_after(code: str, *arguments: str) -> set[str]:
 # Imports are a part of every start: of a gateway that comes back, of an agent's listeners, of the
 # probes of each pod.
 def test_a_gateway_starts_without_what_only_others_need() -> None:
-    loaded = modules_after("from gateway.cli import command_named; command_named('serve')")
+    loaded = modules_after(
+        "from gateway.cli import command_named; command_named('serve');"
+        " from gateway.extensions.listing import parts; parts('others'); parts('pools')"
+    )
 
     assert "gateway.app.serving" in loaded
     assert loaded.isdisjoint(
@@ -311,6 +314,7 @@ def test_a_gateway_starts_without_what_only_others_need() -> None:
             "gateway.brokers.servicebus.broker",
             "gateway.brokers.storage_queue.broker",
             "gateway.demo",
+            "gateway.extensions.cluster.cluster",
             "gateway.listening.listener",
             "opentelemetry",
             "prometheus_client",

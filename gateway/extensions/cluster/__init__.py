@@ -14,5 +14,5 @@ EXTENSION: Final = Extension(
     checks=["options:problems"],
     warnings=["options:warnings"],
     peers=["options:knows_peers"],
-    others=["assembly:make_others"],
+    others=["joining:make_others"],
 )

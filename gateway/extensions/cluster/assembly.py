@@ -3,7 +3,6 @@ The cluster of a process: with other gateways, with the other processes of its o
 both.
 """
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from gateway.capabilities import Visibility
 from gateway.config.endpoints import moved
 from gateway.extensions.cluster.cluster import Cluster, ClusterPort
 from gateway.extensions.cluster.leases import ClusterLeases
-from gateway.extensions.cluster.options import ALONE, CLUSTER, SHORTEST_SECRET, ClusterOptions
+from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.cluster.processes import Processes
 from gateway.extensions.cluster.server import HANDSHAKE_SECONDS
 from gateway.frontends.lease_table import NewToken
@@ -109,31 +108,12 @@ class ClusterOthers(Others):
         return self.cluster.server_of_process(held).serve_connection
 
 
-def make_others(place: ProcessPlace) -> ClusterOthers | None:
-    """The cluster of a process; None: the gateway is a single process without peers."""
-    options = _options(place)
-    if options is None:
-        return None
+def make_cluster(place: ProcessPlace, options: ClusterOptions) -> ClusterOthers:
+    """The cluster of a process with these options."""
     runtime = place.runtime
     processes = _processes(place, options) if place.config.serving_processes > 1 else None
     cluster = Cluster.of(options, runtime.rng("cluster"), runtime.observer, processes)
     return ClusterOthers(cluster, runtime)
-
-
-def _options(place: ProcessPlace) -> ClusterOptions | None:
-    """
-    The options of the process's cluster. A worker knows no gateway except its own, and that by its
-    parent; processes without other gateways get a secret of their own.
-    """
-    if (told := place.told.get("cluster")) is not None:
-        return ClusterOptions(
-            address=told["address"], secrets=tuple(told["secrets"]), timeout=told["timeout"]
-        )
-    options = place.config.of(CLUSTER)
-    if options is None and place.config.serving_processes > 1:
-        secret = b64encode(place.runtime.rng("secret").randbytes(SHORTEST_SECRET)).decode()
-        return ClusterOptions(address=ALONE, secrets=(secret,))
-    return options
 
 
 def _processes(place: ProcessPlace, options: ClusterOptions) -> Processes:
