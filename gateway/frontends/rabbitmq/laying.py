@@ -58,7 +58,10 @@ class Laying:
     async def _lay_topology(self, made: Sequence[tuple[base.Frame, None]]) -> None:
         """Make it again on a channel that the client doesn't use: a refusal closes the channel."""
         channels, login = self._session.channels, self._session.login
-        number = max(set(range(1, login.max_channels + 1)).difference(channels))
+        number = max(set(range(1, login.max_channels + 1)).difference(channels), default=0)
+        if not number:
+            self._ending.close_away()
+            await trio.sleep_forever()
         channel = channels[number] = RelayedChannel(number, replies=ChannelReplies())
         assert channel.replies is not None, "they are new"
         try:
@@ -102,7 +105,7 @@ class Laying:
             await trio.sleep(_PAUSE)
         elif refusal.code == NOT_FOUND and consumer and self._session.login.hears_cancels:
             tag = consumer.method.consumer_tag
-            del channel.setup.consumers[tag]
+            channel.setup.consumers.pop(tag, None)
             self._session.answer(channel.number, commands.Basic.Cancel(tag, nowait=True))
         else:
             self._ending.close(FORCED, f"CONNECTION_FORCED - {refusal.text}")

@@ -83,8 +83,8 @@ class Publishes:
         if self._session.load is not None:
             self._session.load.hold(size)
 
-    def _release(self, kept: KeptPublish) -> None:
-        size = kept.content.size
+    def _release(self, content: RelayedContent) -> None:
+        size = content.size
         self._kept_bytes -= size
         self._room.unpark_all()
         if self._session.load is not None:
@@ -124,7 +124,7 @@ class Publishes:
             self._session.ask(channel.number, commands.Confirm.Select(nowait=True))
         self._session.to_primary.put(b"".join(kept.content.frames))
         if channel.is_transacted:
-            self._release(kept)
+            self._release(kept.content)
             return
         channel.keep(kept)
         if kept.entity is not None:
@@ -149,7 +149,7 @@ class Publishes:
     def _record_verdict(self, kept: KeptPublish, verdict: BrokerError | None) -> None:
         channel = kept.channel
         channel.with_pair -= 1
-        self._release(kept)
+        self._release(kept.content)
         if self._session.channels.get(channel.number) is channel:
             self._announce_alarm(verdict)
             confirms = channel.confirms([kept], accepted=verdict is None)
@@ -178,7 +178,7 @@ class Publishes:
         found = channel.settle(method.delivery_tag, multiple=bool(method.multiple))
         accepted = isinstance(method, commands.Basic.Ack)
         for kept in found:
-            self._release(kept)
+            self._release(kept.content)
             if kept.is_moved:
                 continue
             if (entity := kept.entity) is not None:
@@ -189,9 +189,15 @@ class Publishes:
         self._session.to_client.put(channel.confirms(mine, accepted=accepted))
 
     def forget(self, channel: RelayedChannel) -> None:
-        """The primary has closed the channel: its publishes without a confirm have no outcome."""
+        """
+        The channel is closed: its publishes without a confirm have no outcome, and what arrives
+        after is dropped.
+        """
+        if channel.incoming is not None:
+            self._release(channel.incoming)
+            channel.incoming = None
         for kept in channel.lose():
-            self._release(kept)
+            self._release(kept.content)
             if not kept.is_moved and (entity := kept.entity) is not None:
                 self._evidence.dropped(entity)
 
@@ -202,7 +208,7 @@ class Publishes:
         self._evidence.lost(Unavailable("the connection to the primary was lost"))
         for channel, kept in left:
             if kept.is_moved:
-                self._release(kept)
+                self._release(kept.content)
             else:
                 kept.in_doubt = True
                 self._give_to_pair(channel, kept)

@@ -196,6 +196,7 @@ class Requests:
     ) -> None:
         """Close a channel of the client, as the primary does after an error."""
         channel.is_closed = True
+        self._publishes.forget(channel)
         class_id, method_id = divmod(of.index, 0x10000)
         close = commands.Channel.Close(code, text[:255], class_id, method_id)
         self._session.answer(channel.number, close)

@@ -176,14 +176,16 @@ async def log_in_at(peer: Peer) -> None:
     await peer.send(0, commands.Connection.OpenOk())
 
 
-async def log_in(client: Peer, frame_max: int = 131_072, *, password: str = "secret") -> None:
+async def log_in(
+    client: Peer, frame_max: int = 131_072, channel_max: int = 2047, *, password: str = "secret"
+) -> None:
     await client.stream.send_all(PROTOCOL_HEADER)
     await client.hears(commands.Connection.Start)
     able = {"capabilities": {"consumer_cancel_notify": True, "connection.blocked": True}}
     start = commands.Connection.StartOk(able, "PLAIN", f"\0anna\0{password}", "en_US")
     await client.send(0, start)
     await client.hears(commands.Connection.Tune)
-    tune = commands.Connection.TuneOk(2047, frame_max, 0)
+    tune = commands.Connection.TuneOk(channel_max, frame_max, 0)
     await client.send(0, tune, commands.Connection.Open())
     await client.hears(commands.Connection.OpenOk)
 
@@ -193,6 +195,7 @@ async def harness(
     vhost: str = "/",
     *,
     frame_max: int = 131_072,
+    channel_max: int = 2047,
     streams: Callable[[], tuple[Stream, Stream]] = memory_stream_pair,
 ) -> AsyncIterator[Harness]:
     """A client that has logged in; `streams` are its connection's two ends."""
@@ -220,7 +223,7 @@ async def harness(
         )
         here.client = here.connect(streams)
         async with trio.open_nursery() as logins:
-            logins.start_soon(log_in, here.client, frame_max)
+            logins.start_soon(log_in, here.client, frame_max, channel_max)
             here.primary = await dialled.receive()
             await log_in_at(here.primary)
         yield here

@@ -2,10 +2,11 @@
 
 import pytest
 import trio
-from pamqp import commands
+from pamqp import body, commands, frame, header
 
 from gateway.domain.errors import Unavailable
 from gateway.domain.failover import State
+from gateway.frontends.rabbitmq.publishes import MAX_KEPT
 from tests.frontends.rabbitmq.peers import SLOW, harness
 
 
@@ -237,3 +238,21 @@ async def test_a_malformed_frame_ends_the_connection_with_the_protocols_own_erro
         await here.client.stream.send_all(b"\x01\x00\x01\x00\x00\x00\x01xx")
 
         assert (await here.client.hears(commands.Connection.Close)).reply_code == 501
+
+
+async def test_a_publish_that_a_closed_channel_cuts_off_leaves_room_for_others(autojump_clock):
+    async with harness() as here:
+        await here.confirmed_once()
+        content = header.ContentHeader(body_size=2 * MAX_KEPT)
+        await here.client.send(1, commands.Basic.Publish(routing_key="orders"))
+        await here.client.stream.send_all(frame.marshal(content, 1))
+        part = frame.marshal(body.ContentBody(bytes(100_000)), 1)
+        for _ in range(MAX_KEPT // 100_000 + 1):
+            await here.client.stream.send_all(part)
+        await here.primary.send(1, commands.Channel.Close(404, "", 60, 40))
+        await here.client.hears(commands.Channel.Close)
+        await here.client.send(1, commands.Channel.CloseOk())
+        await here.client.send(2, commands.Channel.Open())
+
+        await here.primary.hears(commands.Channel.CloseOk)
+        await here.primary.hears(commands.Channel.Open)

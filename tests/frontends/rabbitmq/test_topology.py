@@ -167,3 +167,13 @@ async def test_a_queue_that_is_declared_while_others_are_made_again_is_made_too(
 
         declares = await made_again(again, commands.Queue.Declare, commands.Queue.Declare)
         assert [each.queue for each in declares] == ["mine", "second"]
+
+
+async def test_a_client_that_uses_every_channel_is_told_instead(autojump_clock):
+    async with harness(channel_max=1) as here:
+        await here.confirmed_once()
+        await here.asks(MINE, commands.Queue.DeclareOk("mine", 0, 0))
+        await here.primary.stream.aclose()
+        await here.next_primary()
+
+        assert (await here.client.hears(commands.Connection.Close)).reply_code == 320
