@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.interop.families import artemis, go, java, node, python
+from tests.interop.families import artemis, go, java, node, python, rabbitmq
 from tests.interop.family import Family
 
 FAMILIES: Final[tuple[Family, ...]] = (
@@ -11,4 +11,5 @@ FAMILIES: Final[tuple[Family, ...]] = (
     go.FAMILY,
     artemis.FAMILY,
     java.FAMILY,
+    *rabbitmq.FAMILIES,
 )
