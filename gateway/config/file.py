@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from gateway.config.checks import problems_of, warnings_of
-from gateway.config.endpoints import STORAGE_QUEUE
+from gateway.config.endpoints import RABBITMQ, STORAGE_QUEUE
 from gateway.config.errors import ConfigError
 from gateway.config.given import with_binds, with_queues
 from gateway.config.options import Config, Namespace, Pairing
@@ -171,12 +171,13 @@ def _completed_pairing(config: Config, pairing: Pairing) -> Pairing:
 
 def _oversized(config: Config, primary: Namespace | None) -> Oversized:
     """
-    Clients of Storage know the service's limit, and there is no way to tell them a smaller one. So
-    before a storage account what that account takes is taken.
+    Clients of Storage know the service's limit, and those of RabbitMQ the broker's, which takes
+    their messages itself. There is no way to tell either a smaller one: the primary decides.
     """
     scheme = "" if primary is None else primary.url.partition(":")[0].lower()
-    theirs = any(endpoint.protocol == STORAGE_QUEUE for endpoint in config.endpoints)
-    return Oversized.PRIMARY_ONLY if theirs and scheme == STORAGE_QUEUE else Oversized.REFUSE
+    protocols = {endpoint.protocol for endpoint in config.endpoints}
+    of_storage = STORAGE_QUEUE in protocols and scheme == STORAGE_QUEUE
+    return Oversized.PRIMARY_ONLY if of_storage or RABBITMQ in protocols else Oversized.REFUSE
 
 
 def _local_label(config: Config, pairing: Pairing) -> str:

@@ -402,10 +402,12 @@ STORAGE = 'url = "storage-queue:UseDevelopmentStorage=true"'
         ("storage-queue", STORAGE, 'oversized = "refuse"', Oversized.REFUSE),
         ("service-bus", STORAGE, "", Oversized.REFUSE),
         ("storage-queue", 'url = "memory:"', "", Oversized.REFUSE),
+        ("rabbitmq", 'url = "rabbitmq://127.0.0.1"', "", Oversized.PRIMARY_ONLY),
+        ("rabbitmq", 'url = "rabbitmq://127.0.0.1"', 'oversized = "refuse"', Oversized.REFUSE),
         ("service-bus", 'url = "memory:"', 'oversized = "primary-only"', Oversized.PRIMARY_ONLY),
     ],
 )
-def test_clients_of_storage_meet_the_limit_of_the_service_that_they_know(
+def test_clients_of_storage_and_rabbitmq_meet_the_limit_of_the_service_that_they_know(
     protocol: str, primary: str, more: str, oversized: Oversized
 ) -> None:
     text = (

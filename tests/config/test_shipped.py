@@ -157,8 +157,8 @@ def test_examples_are_good_configurations(path: Path, tmp_path: Path) -> None:
     loaded = read(path.read_text(), tmp_path)
 
     assert loaded.config.pairing is not None
-    # Both stores are on one disk; clients of Storage know the service's limit of size.
-    warned = {"embedded.toml", "storage-queue-pair.toml"}
+    # Both stores are on one disk; clients of Storage and RabbitMQ know the service's limit of size.
+    warned = {"embedded.toml", "rabbitmq-sidecar.toml", "storage-queue-pair.toml"}
     assert bool(loaded.warnings) is (path.name in warned)
 
 
