@@ -36,6 +36,7 @@ class ClientSide:
     _greeting: Greeting
     # The frames that have come before the login was done; None: it is.
     _early: list[RelayedFrame] | None = attrs.field(factory=list, init=False)
+    _early_bytes: int = attrs.field(default=0, init=False)
     heard: float = attrs.field(default=0.0, init=False)
 
     async def write(self) -> None:
@@ -97,7 +98,8 @@ class ClientSide:
         session, login = self._session, self._session.login
         if self._early is not None and (login.is_done or login.is_opening):
             self._early.append(frame)
-            if sum(len(each.data) for each in self._early) > _MOST_EARLY:
+            self._early_bytes += len(frame.data)
+            if self._early_bytes > _MOST_EARLY:
                 raise ProtocolError("too many bytes before the login is done")
         elif self._early is not None:
             login.from_client(frame)
