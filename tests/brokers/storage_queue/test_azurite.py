@@ -69,7 +69,7 @@ async def test_a_text_is_there_as_it_is(azurites: Azurites, body: bytes) -> None
         assert delivery.message.message_id == peeked.items[0].message_id
 
 
-async def test_its_sender_deletes_a_message_that_nobody_has_received(azurites: Azurites) -> None:
+async def test_a_sender_deletes_its_message_that_nobody_has_received(azurites: Azurites) -> None:
     async with azurites.namespace("primary") as namespace:
         await namespace.create_queue(ORDERS, QueueProperties())
         queue, broker = namespace.inside(ORDERS), namespace.broker
