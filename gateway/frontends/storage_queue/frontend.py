@@ -221,7 +221,9 @@ class StorageQueueFrontend:
                 in_doubt = isinstance(operation, storage.PutMessage | storage.DeleteMessage)
                 raise (unknown if in_doubt else None) or result
             wait = max(result.retry_after, pause) if isinstance(result, Busy) else pause
-            away = getattr(operation, "queue", None) if result.counts_as_outage else None
+            # Only of what was surely not done: a repetition must not overtake a late first try.
+            is_away = result.counts_as_outage and result.outcome is Outcome.NOT_SENT
+            away = getattr(operation, "queue", None) if is_away else None
             if not await self._paused(wait, since + seconds, away):
                 raise unknown or result
             pause = min(2 * pause, _LONGEST_PAUSE)
