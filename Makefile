@@ -46,6 +46,7 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.identities
 	.venv/bin/python -m benchmarks.starvation
 	.venv/bin/python -m benchmarks.failover
+	.venv/bin/python -m benchmarks.with_and_without
 	.venv/bin/python -m benchmarks.amqp
 	.venv/bin/python -m benchmarks.amqp_engine
 	.venv/bin/python -m benchmarks.amqp_idle

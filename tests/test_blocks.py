@@ -29,6 +29,10 @@ NOT_RUN: Final[Mapping[tuple[str, str], tuple[int, str]]] = {
         1,
         "tests/e2e/waiting_receiver.js is that subscription, and prints what a test reads",
     ),
+    ("docs/how-to/pair/first-hour.md", "sh"): (
+        2,
+        "Azure; tests/e2e/test_config_command.py and tests/extensions/drill run the commands",
+    ),
     ("docs/how-to/secure/publish-a-release.md", "sh"): (
         3,
         "registries; tests/e2e/test_packages.py makes the files, with a key by the first block",

@@ -40,7 +40,7 @@ HEADLESS = re.compile(
 )
 SECRET = "c2VjcmV0IG9mIG1hbnksIG1hbnkgYnl0ZXM="
 LONGEST_LINE = 200
-LONGEST_README = 150
+LONGEST_README = 160
 
 # Words that no page uses for a thing that has a name in the glossary. In two halves, so that a
 # renaming by script leaves them as they are.
