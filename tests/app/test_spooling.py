@@ -18,16 +18,12 @@ from gateway.app.spooling import MIB, SpoolGauge, SyphonOfSpool, enter_spool
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Diverted, Syphoned
-from gateway.domain.health.process_records import CountByName
 from gateway.domain.message import AcceptedBy, Message
-from gateway.domain.status.pair import SendCount
-from gateway.domain.status.process import Workers
 from gateway.store.embedded.broker import EmbeddedBroker
 from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Hang, Operation
 from tests.pairing.harness import Events
-from tests.wire.pairgate.status import OUTAGE
 
 ORDERS, QUEUE = EntityPath("orders"), backlog.queue_name("east", 0)
 
@@ -136,18 +132,3 @@ async def test_a_place_that_no_file_can_have_is_a_failure_of_the_spool(tmp_path:
     async with AsyncExitStack() as stack:
         with pytest.raises(Failure, match=r"namespace \(spool\): .* File name too long"):
             await enter_spool(stack, spool, QUEUE, Runtime(), [])
-
-
-async def test_the_record_of_a_gateway_has_the_entities_of_its_workers() -> None:
-    sends = [SendCount(accepted_by="backlog", outcome="accepted", messages=5)]
-    assert OUTAGE.pair is not None
-    pair = attrs.evolve(OUTAGE.pair, sends=tuple(sends), diverted={"orders": 4, "bills": 1})
-    worker = attrs.evolve(OUTAGE, pair=pair)
-
-    async def workers() -> Workers:
-        await trio.lowlevel.checkpoint()
-        return Workers(running=[worker], ended=[worker])
-
-    told = await gateway_record(Runtime(), OwnFigures(workers=workers))
-
-    assert told.diverted == CountByName(total=10, most={"orders": 8, "bills": 2})
