@@ -17,6 +17,7 @@ from gateway.capabilities import (
     Describes,
     Diverts,
     Enlists,
+    EnlistsState,
     FailsFast,
     HidesMessages,
     Identifies,
@@ -114,7 +115,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     ),
     InterceptedReceiver: (
         {HidesMessages, Polls, ReceivesAvailable, ReceivesDeferred, SettlesMany},
-        {ChangesBody, Enlists, KeepsMessages, SettlesByToken, TakesBack},
+        {ChangesBody, Enlists, EnlistsState, KeepsMessages, SettlesByToken, TakesBack},
         set(),
     ),
     ClaimedBroker: (
@@ -169,11 +170,12 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             TakesBack,
         },
         set(),
-        {HidesMessages, SettlesByToken},
+        {EnlistsState, HidesMessages, SettlesByToken},
     ),
     ShardedSession: (
         {
             Enlists,
+            EnlistsState,
             KeepsMessages,
             ReceivesAvailable,
             ReceivesDeferred,
@@ -189,6 +191,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {
             ChangesBody,
             Enlists,
+            EnlistsState,
             HidesMessages,
             KeepsMessages,
             Polls,
@@ -202,6 +205,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {
             ChangesBody,
             Enlists,
+            EnlistsState,
             HidesMessages,
             KeepsMessages,
             Polls,
@@ -212,7 +216,15 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     OpenedReceiver: (
         {Enlists, ReceivesAvailable, ReceivesDeferred, SettlesMany},
         set(),
-        {ChangesBody, HidesMessages, KeepsMessages, Polls, SettlesByToken, TakesBack},
+        {
+            ChangesBody,
+            EnlistsState,
+            HidesMessages,
+            KeepsMessages,
+            Polls,
+            SettlesByToken,
+            TakesBack,
+        },
     ),
 }
 

@@ -1,4 +1,4 @@
-"""What a gateway tells the pair of its workers."""
+"""The part of a gateway's record that its workers have counted."""
 
 import attrs
 import trio
