@@ -7,7 +7,8 @@ Where no answer came within `seconds`, the verdict is `OutcomeUnknown`: the mess
 `SettlementDoubts` remembers settlements without an answer, so that no consumer hears that they
 weren't done. A namespace that has executed an unanswered completion answers "lock lost" to the next
 one. A consumer takes that for "the message is delivered again" and rolls back its work, and the
-message never comes. So the verdict is `OutcomeUnknown` until a settlement succeeds.
+message never comes. So the verdict is `OutcomeUnknown` until a settlement succeeds. Others that are
+under way then get it, too: a client that repeats a settlement doesn't hear the answer to the first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -100,9 +101,10 @@ class SettlementDoubts:
     _most: int = _MOST
     # By lock token, the number of settlements that were begun and have no definite end.
     _open: Bounded[str, int] = attrs.field(init=False)
+    _under_way: Bounded[str, int] = attrs.field(init=False)  # of these, those that may still end
 
     def __attrs_post_init__(self) -> None:
-        self._open = Bounded(self._most)
+        self._open, self._under_way = Bounded(self._most), Bounded(self._most)
 
     def about(self, lock_token: str | None) -> bool:
         """True if a settlement of that delivery was begun and has no definite end."""
@@ -112,6 +114,7 @@ class SettlementDoubts:
         """Note that a settlement begins: until `resolve` it counts as unanswered."""
         key = _key(lock_token)
         self._open[key] = self._open.get(key, 0) + 1
+        self._under_way[key] = self._under_way.get(key, 0) + 1
 
     def resolve(self, lock_token: str | None, error: BrokerError | None) -> BrokerError | None:
         """
@@ -119,8 +122,11 @@ class SettlementDoubts:
         `OutcomeUnknown` if the lock or the message is gone and an earlier settlement had no answer.
         """
         key = _key(lock_token)
+        self._end(key)
         if error is None:
             self._open.pop(key, None)
+            if others := self._under_way.get(key):  # they find the lock lost
+                self._open[key] = others + 1
             return None
         if error.outcome is Outcome.UNKNOWN:
             return error
@@ -147,7 +153,15 @@ class SettlementDoubts:
             if verdict is error or verdict is None:
                 raise
             raise verdict from error
+        except BaseException:
+            self._end(_key(lock_token))
+            raise
         self.resolve(lock_token, None)
+
+    def _end(self, key: str) -> None:
+        others = self._under_way.pop(key, 1) - 1
+        if others:
+            self._under_way[key] = others
 
     @contextmanager
     def using(self, lock_token: str | None) -> Iterator[None]:

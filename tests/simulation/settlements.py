@@ -175,10 +175,12 @@ class User:
         with trio.move_on_after(cut) as scope:
             deliveries = await receiver.receive(self.rng.randint(1, 3))
         self.judge.cut += scope.cancelled_caught
-        for each in deliveries:
-            number = int(bytes(each.message.body))
-            delivery = self.judge.note_delivery(number)
-            await self._settle(receiver, each, number, delivery)
+        numbers = [int(bytes(each.message.body)) for each in deliveries]
+        # Before the first is settled: the lock of a later one may end meanwhile, and then another
+        # client takes it away.
+        names = [self.judge.note_delivery(number) for number in numbers]
+        for each, number, name in zip(deliveries, numbers, names, strict=True):
+            await self._settle(receiver, each, number, name)
         await trio.sleep(self.rng.choice([0.0, 0.2]))
 
     async def _settle(self, receiver: Receiver, delivery: Delivery, number: int, name: int) -> None:

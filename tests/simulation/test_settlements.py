@@ -4,6 +4,7 @@ import pytest
 
 from tests.harness.planted import bugs_below
 from tests.simulation.bugs import PLANTED
+from tests.simulation.scenario import Front
 from tests.simulation.settlements import WAYS, first_broken, run_settlements
 
 pytestmark = pytest.mark.slow
@@ -22,6 +23,12 @@ def test_a_client_is_told_the_truth_and_gets_what_is_left(seed, front, way):
     assert seen.told["done"] > 10
     assert seen.told["unknown"] > 5
     assert seen.cut > 10
+
+
+def test_a_deletion_that_is_repeated_before_its_answer_is_not_told_as_not_done():
+    seen = run_settlements(19, Front.STORAGE_QUEUE, "behind")
+
+    assert seen.broken == []
 
 
 def test_a_seed_has_the_same_run_each_time():
