@@ -39,13 +39,13 @@ class Outages:
         Return the result of `receive`, which is called again after each outage.
 
         Raises:
-            BrokerError: as `receive`, if the error isn't that of an outage.
+            BrokerError: as `receive`, if the error isn't that of an outage, or is final.
         """
         while True:
             try:
                 return await receive()
             except BrokerError as error:
-                if not error.counts_as_outage:
+                if not error.counts_as_outage or error.is_final:
                     raise
                 failure = error
             if isinstance(failure, Unreachable | NoToken):

@@ -20,7 +20,7 @@ from tests.pages import blocks
 
 pytestmark = pytest.mark.slow
 
-FAILOVER, PROBE, DRILL, DRAIN, AUDIT_LINE = blocks("docs/reference/control.md", "json")
+FAILOVER, PROBE, DRILL, FAULTS, DRAIN, AUDIT_LINE = blocks("docs/reference/control.md", "json")
 DATE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
 POLICY = f"""
 [[access]]
@@ -118,6 +118,17 @@ async def test_orders_probes_and_drills_are_answered_as_the_page_shows(gateways:
     assert page["queues"].keys() <= readings["queues"].keys()
     columns = [page["queues"].popitem()[1], *readings["queues"].values()]
     assert {tuple(each) for each in columns} == {("pending", "oldest_age")}
+
+
+async def test_faults_are_listed_as_the_page_shows(gateways: Gateways) -> None:
+    [config] = blocks("docs/how-to/connect/test-with-faults.md", "toml")
+    gateway = await gateways.start(re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:0", config))
+
+    order = {"kind": "busy", "entities": ["orders"], "operations": ["send"], "count": 2}
+    added = await ask(gateway, "POST", "/v1/add-fault", order)
+    listed = await ask(gateway, "GET", "/v1/faults")
+
+    assert (added["after"], listed) == (shown(FAULTS), shown(FAULTS))
 
 
 async def test_a_drain_is_answered_as_the_page_shows(gateways: Gateways) -> None:

@@ -12,7 +12,7 @@ from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.runtime import Runtime
 from gateway.config.file import load
 from gateway.domain.entity import EntityPath
-from gateway.extensions.redrive.order import Selection
+from gateway.extensions.redrive.order import RedriveOrder, Selection
 from gateway.extensions.redrive.redriving import RedriveOptions, redrive
 from gateway.listening.agent.work_depth import ScaleReader
 from gateway.net.tls import ClientTlsOptions
@@ -120,7 +120,7 @@ async def agent_and_redrive_ask(gateway: GatewayProcess, certs: Path, tmp_path: 
     )
     keys = GatewayKeys(config=laptop, observer=Events())
     reader = ScaleReader(keys=keys, choice=choice)
-    wish = RedriveOptions(selection=Selection(), admin=choice)
+    wish = RedriveOptions(order=RedriveOrder(selection=Selection()), admin=choice)
 
     assert (await reader.poll([EntityPath("orders")])).depth == 0
     with pytest.raises(Failure, match=f"the gateway at localhost:{gateway.ports[1]}"):

@@ -169,7 +169,7 @@ def test_requests_over_http_meet_them(pairgate):
     assert found.pop("lose") in {"RemoteDisconnected", "ConnectionResetError"}
     assert found == {
         "busy": (503, "2"),
-        "fail": (503, None),
+        "fail": (503, "1"),
         "detach": (504, None),
         "delay": (201, None),
     }
