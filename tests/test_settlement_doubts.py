@@ -80,11 +80,14 @@ def test_of_two_at_once_neither_is_lost_while_the_other_is_under_way() -> None:
 
 def test_beside_one_that_succeeds_none_is_told_that_nothing_was_done() -> None:
     doubts = SettlementDoubts()
-    doubts.begin(TOKEN)
-    doubts.begin(TOKEN)
 
-    assert doubts.resolve(TOKEN, None) is None
-    assert isinstance(doubts.resolve(TOKEN, LockLost("settled before")), OutcomeUnknown)
+    def settle_twice() -> None:
+        with doubts.settling(TOKEN):
+            settle(doubts)  # the one that was begun later, whose answer comes first
+            raise LockLost("settled before")
+
+    with pytest.raises(OutcomeUnknown):
+        settle_twice()
 
 
 async def test_a_cancelled_settlement_is_in_doubt() -> None:

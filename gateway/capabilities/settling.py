@@ -101,7 +101,8 @@ class SettlementDoubts:
     _most: int = _MOST
     # By lock token, the number of settlements that were begun and have no definite end.
     _open: Bounded[str, int] = attrs.field(init=False)
-    _under_way: Bounded[str, int] = attrs.field(init=False)  # of these, those that may still end
+    # Of these, those of `settling` that may still end.
+    _under_way: Bounded[str, int] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._open, self._under_way = Bounded(self._most), Bounded(self._most)
@@ -114,7 +115,6 @@ class SettlementDoubts:
         """Note that a settlement begins: until `resolve` it counts as unanswered."""
         key = _key(lock_token)
         self._open[key] = self._open.get(key, 0) + 1
-        self._under_way[key] = self._under_way.get(key, 0) + 1
 
     def resolve(self, lock_token: str | None, error: BrokerError | None) -> BrokerError | None:
         """
@@ -122,7 +122,6 @@ class SettlementDoubts:
         `OutcomeUnknown` if the lock or the message is gone and an earlier settlement had no answer.
         """
         key = _key(lock_token)
-        self._end(key)
         if error is None:
             self._open.pop(key, None)
             if others := self._under_way.get(key):  # they find the lock lost
@@ -147,21 +146,24 @@ class SettlementDoubts:
         """
         self.begin(lock_token)
         try:
-            yield
+            with self._counted(_key(lock_token)):
+                yield
         except BrokerError as error:
             verdict = self.resolve(lock_token, error)
             if verdict is error or verdict is None:
                 raise
             raise verdict from error
-        except BaseException:
-            self._end(_key(lock_token))
-            raise
         self.resolve(lock_token, None)
 
-    def _end(self, key: str) -> None:
-        others = self._under_way.pop(key, 1) - 1
-        if others:
-            self._under_way[key] = others
+    @contextmanager
+    def _counted(self, key: str) -> Iterator[None]:
+        self._under_way[key] = self._under_way.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            others = self._under_way.pop(key, 1) - 1
+            if others:
+                self._under_way[key] = others
 
     @contextmanager
     def using(self, lock_token: str | None) -> Iterator[None]:
