@@ -16,14 +16,14 @@ from typing import Any
 
 import trio
 
-from benchmarks.closed_loop import BODY
+from benchmarks.adapter_sends import send
 from benchmarks.stopwatch import Stopwatch
 from gateway.app.runtime import Runtime
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_namespace
 from gateway.capabilities.settling import settle_all
 from gateway.domain.entity import EntityPath
-from gateway.domain.message import Complete, Delivery, Message
+from gateway.domain.message import Complete, Delivery
 from gateway.ports import Receiver
 
 
@@ -34,26 +34,6 @@ def open_service_bus(job: Mapping[str, Any], port: int) -> ServiceBusBroker:
     return open_namespace(
         f"{rest};UseDevelopmentEmulator=true", options, runtime.now, runtime.rng("benchmark")
     )
-
-
-async def send(broker: ServiceBusBroker, job: Mapping[str, Any]) -> Mapping[str, Any]:
-    queue = EntityPath(job["address"])
-    await broker.probe(queue)  # connected
-    watch = Stopwatch(job["servers"])
-    end = time.perf_counter() + job["seconds"]
-
-    async def loop() -> None:
-        began = time.perf_counter()
-        while began < end:
-            await broker.send(queue, [Message(message_id=str(watch.messages), body=BODY)])
-            now = time.perf_counter()
-            watch.add(now - began)
-            began = now
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(job["window"]):
-            nursery.start_soon(loop)
-    return watch.read()
 
 
 async def receive(

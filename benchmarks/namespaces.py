@@ -11,40 +11,29 @@ connection, stops its own time, and takes back what it has sent: a message that 
 error. Each round visits every cell once.
 """
 
-import argparse
 import json
 import os
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import attrs
-import trio
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks import quorum_queue
 from benchmarks.amqp import (
-    FULL,
-    QUICK,
-    WIDTH,
-    WINDOWS,
     Effort,
     Job,
     Measure,
     client,
-    show_cells,
     visit,
 )
-from benchmarks.amqp_figures import Cell, Ratio, Rounds, cells_of, ratio_of
+from benchmarks.amqp_figures import Rounds, cells_of
+from benchmarks.comparisons import Comparison, Report, compare, run
 from benchmarks.fleet import BACKLOG_QUEUES, LABEL, Fleet, open_fleet
 from benchmarks.machine import facts
-from benchmarks.report import print_report, show_facts
-from benchmarks.targets import Target, show_targets
+from benchmarks.targets import Target
 from gateway.demo.machines import KEY, KEY_NAME, DemoMachine
 from gateway.domain import backlog
 from tests.harness.rabbitmq import USER, rabbitmq
@@ -64,21 +53,6 @@ LEAST: Final = 0.9  # of the direct rate
 QUEUE: Final = quorum_queue.QUEUE
 
 
-@attrs.frozen(kw_only=True)
-class Comparison:
-    ours: str
-    theirs: str
-    ratio: Ratio
-
-
-@attrs.frozen(kw_only=True)
-class Report:
-    facts: Mapping[str, str]
-    cells: Sequence[Cell]
-    comparisons: Sequence[Comparison]
-    targets: Sequence[Target]
-
-
 async def measure(
     folder: Path, ways: Sequence[str], windows: Sequence[int], effort: Effort
 ) -> Report:
@@ -94,12 +68,7 @@ async def measure(
 
 
 def report(about: Mapping[str, str], rounds: Rounds) -> Report:
-    comparisons = [
-        Comparison(ours=ours, theirs=theirs, ratio=ratio_of(window, pairs, rounds[theirs, window]))
-        for ours, theirs in COMPARED
-        for (way, window), pairs in rounds.items()
-        if way == ours and (theirs, window) in rounds
-    ]
+    comparisons = compare(rounds, COMPARED)
     targets = [_target(each) for each in comparisons if (each.ours, each.theirs) in JUDGED]
     return Report(facts=about, cells=cells_of(rounds), comparisons=comparisons, targets=targets)
 
@@ -167,40 +136,8 @@ bind = "127.0.0.1:0"
     )
 
 
-def _show(found: Report, console: Console) -> None:
-    show_facts(found.facts, console)
-    show_cells(found.cells, console)
-    table = Table("ours", "theirs", "in flight", "sends", "receives", box=SIMPLE_HEAD)
-    for each in found.comparisons:
-        ratio = each.ratio
-        row = (str(ratio.window), f"{ratio.send:.2f}", f"{ratio.receive:.2f}")
-        table.add_row(each.ours, each.theirs, *row)
-    console.print(table)
-    show_targets(found.targets, console)
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description="The costs of the gateway before RabbitMQ.")
-    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--only", nargs="+", choices=WAYS, default=WAYS, help="ways to measure")
-    parser.add_argument(
-        "--windows", nargs="+", type=int, default=WINDOWS, help="messages in flight"
-    )
-    parser.add_argument("--rounds", type=int, help="rounds after the warm-up")
-    parser.add_argument("--seconds", type=float, help="seconds of sends in each measurement")
-    parser.add_argument("--quick", action="store_true", help="a short run; its figures don't count")
-    parser.add_argument("--folder", type=Path, help="where the stores are made: choose the disk")
-    arguments = parser.parse_args()
-    effort = QUICK if arguments.quick else FULL
-    effort = attrs.evolve(
-        effort,
-        rounds=arguments.rounds or effort.rounds,
-        seconds=arguments.seconds or effort.seconds,
-    )
-    with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
-        found = trio.run(measure, Path(folder), arguments.only, arguments.windows, effort)
-    print_report(found, _show, as_json=arguments.json, width=WIDTH)
-    return 0
+    return run("The costs of the gateway before RabbitMQ.", WAYS, measure)
 
 
 if __name__ == "__main__":

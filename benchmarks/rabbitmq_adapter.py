@@ -7,19 +7,18 @@ benchmarks.rabbitmq_adapter JOB
 
 import json
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import trio
 
-from benchmarks.closed_loop import BODY
+from benchmarks.adapter_sends import send
 from benchmarks.stopwatch import Stopwatch
 from gateway.app.runtime import Runtime
 from gateway.brokers.rabbitmq.broker import RabbitmqBroker, open_namespace
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.domain.entity import EntityPath
-from gateway.domain.message import Complete, Message
+from gateway.domain.message import Complete
 
 
 def open_rabbitmq(port: int, user: str) -> RabbitmqBroker:
@@ -28,26 +27,6 @@ def open_rabbitmq(port: int, user: str) -> RabbitmqBroker:
     rest = f"//{user}@127.0.0.1:{port}/"
     options = RabbitmqOptions(password=user)
     return open_namespace("rabbitmq", rest, options, runtime.now, runtime.rng("benchmark"))
-
-
-async def send(broker: RabbitmqBroker, job: Mapping[str, Any]) -> Mapping[str, Any]:
-    queue = EntityPath(job["address"])
-    await broker.probe(queue)  # connected
-    watch = Stopwatch(job["servers"])
-    end = time.perf_counter() + job["seconds"]
-
-    async def loop() -> None:
-        began = time.perf_counter()
-        while began < end:
-            await broker.send(queue, [Message(message_id=str(watch.messages), body=BODY)])
-            now = time.perf_counter()
-            watch.add(now - began)
-            began = now
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(job["window"]):
-            nursery.start_soon(loop)
-    return watch.read()
 
 
 async def receive(
