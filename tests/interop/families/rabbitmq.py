@@ -27,7 +27,7 @@ SOURCES: Final = BUILD / "sources"
 PLACE: Final = BUILD / "rabbitmq"
 USUAL_PORT: Final = "5672"
 _AT_HAND: Final = "not (gevent or tornado)"  # both would have to be installed
-# What kombu needs, which `make test` installs for another of kombu's tests.
+# The requirements of kombu; `make test` installs them for another of its tests.
 _MORE: Final = sorted(ROOT.glob(".venv-azure/lib/python*/site-packages"))
 LIMIT: Final = 900.0  # seconds of one run of a suite
 
