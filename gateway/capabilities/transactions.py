@@ -1,7 +1,7 @@
-"""Sends, settlements and states of sessions that are done together, or not at all."""
+"""Sends, schedules, settlements and states of sessions that are done together, or not at all."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Message, Settlement
@@ -11,11 +11,34 @@ from gateway.ports import Broker, Receiver
 
 
 @value
+class ReservedNumbers:
+    """
+    The sequence numbers that a namespace keeps for messages which a transaction schedules.
+    `places` is for the namespace alone.
+    """
+
+    numbers: Sequence[int]
+    places: Any
+
+
+@value
 class TransactedSend:
-    """A batch that is sent when its transaction is committed."""
+    """
+    A batch that is sent when its transaction is committed. Only `EnlistsSchedules.enlist_schedule`
+    makes one with a reservation.
+    """
 
     entity: EntityPath
     messages: Sequence[Message]
+    reservation: ReservedNumbers | None = None
+
+
+@value
+class TransactedCancellation:
+    """Scheduled messages that are cancelled when their transaction is committed."""
+
+    entity: EntityPath
+    sequence_numbers: Sequence[int]
 
 
 @value
@@ -41,7 +64,7 @@ class TransactedState:
     state: bytes | None
 
 
-TransactedWork = TransactedSend | TransactedSettlement | TransactedState
+TransactedWork = TransactedSend | TransactedCancellation | TransactedSettlement | TransactedState
 
 
 def sends_in(work: Sequence[TransactedWork]) -> list[TransactedSend]:
@@ -83,6 +106,37 @@ class EnlistsState(Protocol):
         Raises:
             SessionLockLost: the session is known not to be locked any more.
             NotSupported: the state can't be set in a transaction.
+        """
+        ...
+
+
+@capability(Broker, "messages can't be scheduled or cancelled in a transaction here")
+class EnlistsSchedules(Protocol):
+    """A namespace with transactions (`Transacts`) that schedules messages in them."""
+
+    async def enlist_schedule(
+        self, entity: EntityPath, messages: Sequence[Message]
+    ) -> TransactedSend:
+        """
+        Reserve a sequence number for each message, durably; return a send for `Transacts.commit`.
+        Nothing is scheduled until then. A number whose transaction isn't committed is never used,
+        so an error or a cancellation leaves nothing to be undone.
+
+        Raises:
+            BrokerError: as `Schedules.schedule`.
+            NotSupported: messages of that entity can't be scheduled in a transaction.
+        """
+        ...
+
+    def enlist_cancellation(
+        self, entity: EntityPath, sequence_numbers: Sequence[int]
+    ) -> TransactedCancellation:
+        """
+        Return a cancellation for `Transacts.commit`, which fails with `MessageNotFound` if one of
+        the messages isn't scheduled then. Never waits.
+
+        Raises:
+            NotSupported: messages of that entity can't be cancelled in a transaction.
         """
         ...
 

@@ -18,6 +18,7 @@ from gateway.capabilities import (
     DeletesMessages,
     Diverts,
     Enlists,
+    EnlistsSchedules,
     EnlistsState,
     FailsFast,
     HidesMessages,
@@ -65,6 +66,7 @@ class InterceptedBroker(ForwardingBroker):
     _session_chain: InterceptorChain = attrs.field(init=False)
 
     adds: ClassVar[frozenset[type]] = frozenset((Placed,))
+    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {EnlistsSchedules}
 
     @_session_chain.default
     def _find_session_chain(self) -> InterceptorChain:

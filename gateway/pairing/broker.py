@@ -17,8 +17,10 @@ from gateway.capabilities import (
     Batches,
     BoundsSends,
     Diverts,
+    EnlistsSchedules,
     Identifies,
     Schedules,
+    TransactedCancellation,
     TransactedSend,
     TransactedWork,
     Transacts,
@@ -229,6 +231,12 @@ class PairedBroker(ForwardingBroker):
                 a plain `send` is diverted instead.
             InvalidRequest: a message carries a property of the envelope.
         """
+        prepared = self._to_be_scheduled(entity, messages)
+        return await required(self.primary, Schedules).schedule(entity, prepared)
+
+    def _to_be_scheduled(
+        self, entity: EntityPath, messages: Sequence[Message]
+    ) -> Sequence[Message]:
         for message in messages:
             envelope.refuse_reserved(message)
         state = self.ways.states.state_of(entity)
@@ -237,12 +245,25 @@ class PairedBroker(ForwardingBroker):
                 f"{entity} is failed over: only its primary can assign the sequence number of a"
                 " scheduled message"
             )
-        prepared = [self._with_id(message) for message in messages]
-        return await required(self.primary, Schedules).schedule(entity, prepared)
+        return [self._with_id(message) for message in messages]
 
     async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
         """As `Schedules.cancel_scheduled`, on the primary."""
         await required(self.primary, Schedules).cancel_scheduled(entity, sequence_numbers)
+
+    async def enlist_schedule(
+        self, entity: EntityPath, messages: Sequence[Message]
+    ) -> TransactedSend:
+        """As `EnlistsSchedules.enlist_schedule`, on the primary; raises as `schedule`."""
+        prepared = self._to_be_scheduled(entity, messages)
+        return await required(self.primary, EnlistsSchedules).enlist_schedule(entity, prepared)
+
+    def enlist_cancellation(
+        self, entity: EntityPath, sequence_numbers: Sequence[int]
+    ) -> TransactedCancellation:
+        """As `EnlistsSchedules.enlist_cancellation`, on the primary."""
+        enlists = required(self.primary, EnlistsSchedules)
+        return enlists.enlist_cancellation(entity, sequence_numbers)
 
     async def check_transactions(self) -> None:
         """As `Transacts.check_transactions`, of the primary."""
@@ -269,7 +290,7 @@ class PairedBroker(ForwardingBroker):
     def _prepared(self, work: TransactedWork) -> TransactedWork:
         if not isinstance(work, TransactedSend):
             return work
-        return TransactedSend(work.entity, [self._with_id(message) for message in work.messages])
+        return attrs.evolve(work, messages=[self._with_id(message) for message in work.messages])
 
     def _check_transacted(self, work: TransactedSend) -> None:
         entity = work.entity

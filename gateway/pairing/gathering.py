@@ -18,7 +18,13 @@ from typing import ClassVar, Final
 import attrs
 import trio
 
-from gateway.capabilities import BoundsSends, SendsMany, SendsTogether, Transacts
+from gateway.capabilities import (
+    BoundsSends,
+    EnlistsSchedules,
+    SendsMany,
+    SendsTogether,
+    Transacts,
+)
 from gateway.deadlines import client_deadline
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
@@ -82,6 +88,7 @@ class GatheringBroker(ForwardingBroker):
     # `SendsMany` is passed on, too: its sends share a call already.
     forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {
         BoundsSends,
+        EnlistsSchedules,
         SendsMany,
         Transacts,
     }

@@ -76,6 +76,7 @@ class Capability(enum.Flag):
     BATCH_DELETE = enum.auto()  # of messages that nobody receives
     STRICT_LOCKS = enum.auto()  # a lock that ran out is lost, even if nobody took the message
     TRANSACTIONS = enum.auto()  # sends and settlements that are done together or not at all
+    TRANSACTED_SCHEDULE = enum.auto()  # messages are scheduled and cancelled in transactions
     PROPERTIES = enum.auto()  # of a queue are kept, or refused by name
     OWN_NUMBERS = enum.auto()  # of each entity, from 1 on, without gaps
     TOKENS = enum.auto()  # any process settles with a delivery's token
@@ -321,6 +322,7 @@ OVER_HTTP = ~(
     | Capability.SENDS_MANY
     | Capability.DELETE_BY_KIND
     | Capability.TRANSACTIONS
+    | Capability.TRANSACTED_SCHEDULE
     | Capability.BATCH_DELETE
 )
 
@@ -330,14 +332,21 @@ OVER_AMQP = EVERYTHING & ~(
     | Capability.DEFERRED_COUNT
     | Capability.EXPIRY
     | Capability.DELETE_BY_KIND
+    | Capability.TRANSACTED_SCHEDULE
 )
 
+_TRANSACTED = Capability.TRANSACTIONS | Capability.TRANSACTED_SCHEDULE
+
 # Large bodies lie in a store, and the namespace sees their references.
-WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | Capability.TRANSACTIONS)
+WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | _TRANSACTED)
 
 # A name is that of a queue, and what goes on to another one goes on from its first shard.
 WITH_SHARDS = ~(
-    Capability.TOPICS | Capability.FORWARDING | Capability.DUPLICATES | Capability.TOKENS
+    Capability.TOPICS
+    | Capability.FORWARDING
+    | Capability.DUPLICATES
+    | Capability.TRANSACTED_SCHEDULE
+    | Capability.TOKENS
 )
 
 # Plain AMQP 1.0, and RabbitMQ's plugin for it: a quorum queue puts each message that comes back
@@ -463,7 +472,7 @@ KINDS = [
     BrokerKind(
         name="memory, with packs",
         open=with_packs(memory),
-        can=EVERYTHING & ~(Capability.TRANSACTIONS | Capability.BATCH_DELETE),
+        can=EVERYTHING & ~(_TRANSACTED | Capability.BATCH_DELETE),
         virtual_time=True,
     ),
     BrokerKind(name="memory, announced", open=announced(memory), virtual_time=True),

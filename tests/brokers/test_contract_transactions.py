@@ -3,14 +3,17 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 from gateway.capabilities import (
     Enlists,
+    EnlistsSchedules,
     EnlistsState,
     Peeks,
     ReceivesDeferred,
+    Schedules,
     Sessions,
     Topology,
     TransactedSend,
@@ -23,6 +26,7 @@ from gateway.domain.errors import (
     EntityNotFound,
     InvalidRequest,
     LockLost,
+    MessageNotFound,
     Outcome,
     TransactionRolledBack,
 )
@@ -252,6 +256,91 @@ async def test_a_message_with_a_date_takes_part_in_a_transaction(broker, orders)
     assert before == []
     [there] = await required(broker, Peeks).peek(orders, limit=100)
     assert there.state is MessageState.SCHEDULED
+
+
+def due(name: str, **later: float) -> Message:
+    """A message that is scheduled for so much later."""
+    return Message(message_id=name, scheduled=datetime.now(UTC) + timedelta(**later))
+
+
+@needs(Capability.TRANSACTED_SCHEDULE)
+async def test_a_schedule_of_a_transaction_has_the_number_that_was_told_before(broker, orders):
+    enlists = required(broker, EnlistsSchedules)
+    work = await enlists.enlist_schedule(orders, [due("1", days=1), due("2", days=1)])
+    await broker.send(orders, numbered("between"))
+    before = await ids_in(broker, orders)
+
+    await commit(broker, work)
+
+    there = await required(broker, Peeks).peek(orders, limit=100)
+    assert before == ["between"]
+    assert {
+        each.sequence_number: each.message.message_id
+        for each in there
+        if each.state is MessageState.SCHEDULED
+    } == dict(zip(work.reservation.numbers, ["1", "2"], strict=True))
+    assert len({each.sequence_number for each in there}) == 3
+
+
+@needs(Capability.TRANSACTED_SCHEDULE)
+async def test_the_numbers_of_a_schedule_that_is_rolled_back_are_never_used(broker, orders):
+    enlists = required(broker, EnlistsSchedules)
+    work = await enlists.enlist_schedule(orders, [due("undone", days=1)])
+    await fails(broker, work, sends(EntityPath("nowhere"), "lost"))
+
+    numbers = await required(broker, Schedules).schedule(orders, [due("other", days=1)])
+
+    assert await ids_in(broker, orders) == ["other"]
+    assert not {*numbers} & {*work.reservation.numbers}
+
+
+@needs(Capability.TRANSACTED_SCHEDULE)
+async def test_scheduled_messages_are_cancelled_in_a_transaction_together_or_not_at_all(
+    broker, orders
+):
+    schedules, enlists = required(broker, Schedules), required(broker, EnlistsSchedules)
+    old = await schedules.schedule(orders, [due("old", days=1)])
+    cancels = enlists.enlist_cancellation(orders, old)
+
+    await fails(broker, cancels, sends(EntityPath("nowhere"), "lost"))
+    kept = await ids_in(broker, orders)
+    new = await enlists.enlist_schedule(orders, [due("new", days=1)])
+    await commit(broker, new, cancels, enlists.enlist_cancellation(orders, new.reservation.numbers))
+    error = await fails(broker, sends(orders, "1"), cancels)
+
+    assert kept == ["old"]
+    assert isinstance(error, MessageNotFound)
+    assert await ids_in(broker, orders) == []
+
+
+@needs(Capability.TRANSACTED_SCHEDULE)
+async def test_a_message_that_is_due_at_the_commit_can_be_received_at_once(broker, orders):
+    enlists = required(broker, EnlistsSchedules)
+    late = attrs.evolve(due("late"), scheduled=datetime(2000, 1, 1, tzinfo=UTC))
+    work = await enlists.enlist_schedule(orders, [late])
+    await broker.send(orders, numbered("earlier"))
+    async with broker.open_receiver(orders) as receiver:
+        earlier = await take_one(receiver)
+        await commit(broker, work)
+        taken = await take_one(receiver)
+
+    assert taken.message.message_id == "late"
+    assert taken.sequence_number > earlier.sequence_number
+    assert taken.enqueued_sequence_number == work.reservation.numbers[0]
+
+
+@needs(Capability.TRANSACTED_SCHEDULE)
+async def test_a_queue_that_is_made_anew_takes_no_schedule_of_the_old_one(broker, orders):
+    enlists = required(broker, EnlistsSchedules)
+    work = await enlists.enlist_schedule(orders, [due("1", days=1)])
+    await broker.delete_queue(orders)
+    await trio.sleep(0.01)
+    await make(broker, orders.name)
+
+    error = await fails(broker, work)
+
+    assert isinstance(error, EntityNotFound)
+    assert await ids_in(broker, orders) == []
 
 
 @needs(Capability.TRANSACTIONS)

@@ -1,5 +1,6 @@
 """A transaction of a pair is its primary's alone: nothing of it is diverted."""
 
+from datetime import timedelta
 from functools import partial
 
 import attrs
@@ -9,6 +10,7 @@ from gateway.capabilities import Enlists, TransactedSend
 from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported, Outcome, Unavailable
 from gateway.domain.message import AcceptedBy, Complete
 from gateway.offering import required
+from tests.harness.clocks import START
 from tests.pairing.harness import BILLS, ORDERS, QUEUE, message, outcome_of
 
 
@@ -52,6 +54,19 @@ async def test_nothing_of_a_transaction_is_diverted(harness, pair):
     assert await harness.primary.ids() == []
     assert await harness.secondary.ids(QUEUE) == []
     assert counted(pair) == [("", "Unavailable", 2)]
+
+
+async def test_a_schedule_of_a_transaction_is_the_primarys(harness, pair):
+    asked = message("1", scheduled=START + timedelta(hours=1))
+
+    await pair.commit([await pair.enlist_schedule(ORDERS, [asked])])
+    there = await harness.primary.ids()
+    pair.ways.states.force_over(ORDERS)
+    error = await outcome_of(partial(pair.enlist_schedule, ORDERS, [asked]))
+
+    assert there == ["1"]
+    assert isinstance(error, Unavailable)
+    assert "only its primary can assign the sequence number" in str(error)
 
 
 async def test_a_primary_that_is_down_begins_no_transaction(harness, pair):

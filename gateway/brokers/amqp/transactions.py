@@ -30,6 +30,7 @@ from gateway.brokers.amqp.sending import encoded, transfers_of, verdict
 from gateway.brokers.amqp.servicebus_receivers import ServiceBusReceiver, ServiceBusSession
 from gateway.brokers.meter import Meter
 from gateway.capabilities import (
+    TransactedCancellation,
     TransactedSend,
     TransactedSettlement,
     TransactedState,
@@ -182,7 +183,9 @@ def held_in(work: Sequence[TransactedWork]) -> list[Held]:
     return [_held(each) for each in work if not isinstance(each, TransactedSend)]
 
 
-def _held(work: TransactedSettlement | TransactedState) -> Held:
+def _held(work: TransactedSettlement | TransactedState | TransactedCancellation) -> Held:
+    if isinstance(work, TransactedCancellation):
+        raise NotSupported("a transaction cancels no scheduled messages here")
     receiver = work.receiver
     if isinstance(work, TransactedState):
         if not isinstance(receiver, ServiceBusSession):

@@ -29,11 +29,13 @@ from gateway.capabilities import (
     Clears,
     DeletesByVersion,
     DeletesMessages,
+    EnlistsSchedules,
     Peeks,
     Schedules,
     SendEach,
     SessionReceiver,
     Sessions,
+    TransactedCancellation,
     TransactedSend,
     TransactedWork,
     Transacts,
@@ -42,7 +44,7 @@ from gateway.capabilities import (
     described,
 )
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, EntityNotFound, OutcomeUnknown
+from gateway.domain.errors import BrokerError, EntityNotFound, NotSupported, OutcomeUnknown
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.extensions.sharding.deleting import ShardedDeletion, delete_in_session
 from gateway.extensions.sharding.queues import (
@@ -129,6 +131,27 @@ class ShardedBroker(SendWrapper):
             await schedules.cancel_scheduled(entity, sequence_numbers)
         else:
             await cancel_in_shards(schedules, queue, entity, sequence_numbers)
+
+    async def enlist_schedule(
+        self, entity: EntityPath, messages: Sequence[Message]
+    ) -> TransactedSend:
+        """As `EnlistsSchedules.enlist_schedule`, for a queue that isn't sharded."""
+        self._check_whole(entity)
+        return await required(self.broker, EnlistsSchedules).enlist_schedule(entity, messages)
+
+    def enlist_cancellation(
+        self, entity: EntityPath, sequence_numbers: Sequence[int]
+    ) -> TransactedCancellation:
+        """As `EnlistsSchedules.enlist_cancellation`, for a queue that isn't sharded."""
+        self._check_whole(entity)
+        enlists = required(self.broker, EnlistsSchedules)
+        return enlists.enlist_cancellation(entity, sequence_numbers)
+
+    def _check_whole(self, entity: EntityPath) -> None:
+        if self.table.find(entity) is not None:
+            raise NotSupported(
+                f"{entity} is sharded: no transaction schedules or cancels its messages"
+            )
 
     async def check_transactions(self) -> None:
         """As `Transacts.check_transactions`."""

@@ -17,11 +17,14 @@ from gateway.capabilities import (
     DeletesByVersion,
     DeletesMessages,
     Diverts,
+    EnlistsSchedules,
     FailsFast,
     Peeks,
     Schedules,
     SessionReceiver,
     Sessions,
+    TransactedCancellation,
+    TransactedSend,
     TransactedWork,
     Transacts,
     Updates,
@@ -135,6 +138,19 @@ class ShardPlaces(ForwardingBroker):
         """As `Schedules.cancel_scheduled`."""
         schedules = required(self.of(entity), Schedules)
         await schedules.cancel_scheduled(entity, sequence_numbers)
+
+    async def enlist_schedule(
+        self, entity: EntityPath, messages: Sequence[Message]
+    ) -> TransactedSend:
+        """As `EnlistsSchedules.enlist_schedule`: the broker of shards lets no shard's through."""
+        return await required(self.of(entity), EnlistsSchedules).enlist_schedule(entity, messages)
+
+    def enlist_cancellation(
+        self, entity: EntityPath, sequence_numbers: Sequence[int]
+    ) -> TransactedCancellation:
+        """As `EnlistsSchedules.enlist_cancellation`, and as `enlist_schedule`."""
+        enlists = required(self.of(entity), EnlistsSchedules)
+        return enlists.enlist_cancellation(entity, sequence_numbers)
 
     async def check_transactions(self) -> None:
         """As `Transacts.check_transactions`, of the primary."""

@@ -1,12 +1,20 @@
 """Requests to an entity's `$management` become calls of the broker."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 import attrs
 import trio
 
-from gateway.capabilities import DeletesMessages, Peeks, Schedules, Sessions, Topology
+from gateway.capabilities import (
+    DeletesMessages,
+    EnlistsSchedules,
+    Peeks,
+    Schedules,
+    Sessions,
+    Topology,
+)
 from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
@@ -18,8 +26,10 @@ from gateway.domain.errors import (
     TransactionRolledBack,
     drop_tracebacks,
 )
+from gateway.domain.message import Message
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.locked import answer_locked, enlist, enlist_state, holder
+from gateway.frontends.amqp.transactions import Transaction
 from gateway.net.visits import answering
 from gateway.offering import offered, required
 from gateway.wire.amqp.exchange import NodeRequest, Reply
@@ -108,10 +118,13 @@ class Management:
         self, txn_id: bytes, operation: ops.Operation, asking: trio.CancelScope
     ) -> ops.Answer:
         """
-        Do the operation in a transaction: a settlement and a session's state wait for the commit.
-        An operation that changes no message is done at once, and isn't undone by a rollback.
+        Do the operation in a transaction: a schedule, a settlement and a session's state wait for
+        the commit. An operation that changes no message is done at once, and isn't undone by a
+        rollback.
         """
         transaction = self._context.transactions.find_joined(txn_id)
+        if isinstance(operation, _SENDING):
+            return await self._enlist(operation, transaction)
         if isinstance(operation, ops.UpdateDisposition):
             return enlist(self._context, self._entity, operation, transaction)
         if isinstance(operation, ops.SetSessionState):
@@ -125,9 +138,25 @@ class Management:
         if isinstance(operation, ops.CancelScheduled):
             await schedules.cancel_scheduled(self._entity, operation.sequence_numbers)
             return ops.Done()
-        messages = list(map(self._context.with_id, operation.messages))
-        numbers = await schedules.schedule(self._entity, messages)
+        numbers = await schedules.schedule(self._entity, self._with_ids(operation))
         return ops.Scheduled(sequence_numbers=tuple(numbers))
+
+    async def _enlist(
+        self, operation: ops.Schedule | ops.CancelScheduled, to: Transaction
+    ) -> ops.Answer:
+        """Add scheduled messages, whose sequence numbers are reserved, or their cancellation."""
+        enlists = required(self._context.broker, EnlistsSchedules)
+        if isinstance(operation, ops.CancelScheduled):
+            cancelled = enlists.enlist_cancellation(self._entity, operation.sequence_numbers)
+            self._context.transactions.add_cancellation(to, cancelled)
+            return ops.Done()
+        work = await enlists.enlist_schedule(self._entity, self._with_ids(operation))
+        self._context.transactions.add_schedule(to, work)
+        assert work.reservation is not None, "a schedule in a transaction has its numbers"
+        return ops.Scheduled(sequence_numbers=tuple(work.reservation.numbers))
+
+    def _with_ids(self, operation: ops.Schedule) -> Sequence[Message]:
+        return list(map(self._context.with_id, operation.messages))
 
     async def _peek(self, operation: ops.Peek) -> ops.Answer:
         """

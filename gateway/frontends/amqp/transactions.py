@@ -1,9 +1,10 @@
 """
 The transactions of one connection (AMQP 1.0, part 4).
 
-A transaction collects the sends, settlements and states of sessions that its client asks for, which
-get provisional outcomes. The namespace does all of them in one step when the client commits the
-transaction, and learns of none that is rolled back.
+A transaction collects the sends, schedules, settlements and states of sessions that its client asks
+for, which get provisional outcomes. The namespace does all of them in one step when the client
+commits the transaction. Of one that is rolled back it learns nothing but the sequence numbers that
+its schedules have reserved.
 
     declared ──▶ open ──▶ discharged with fail, timed out, coordinator's link ended: nothing is done
                    └────▶ discharged: all of it is done, or nothing (`coordinator.py`)
@@ -26,6 +27,7 @@ import attrs
 import trio
 
 from gateway.capabilities import (
+    TransactedCancellation,
     TransactedSend,
     TransactedSettlement,
     TransactedState,
@@ -55,6 +57,7 @@ from gateway.frontends.amqp.pending import Pending
 from gateway.frontends.options import AmqpOptions
 from gateway.net.turns import Waiters
 from gateway.wire.amqp.events import LinkId
+from gateway.wire.amqp.message import encoded_size
 from gateway.wire.amqp.servicebus.settlements import size_of
 
 LEAST_SIZE: Final = 256  # bytes that a message or a settlement takes
@@ -123,7 +126,7 @@ class Transaction:
     link: LinkId  # the coordinator's, on which it was declared
     work: list[TransactedWork] = attrs.field(factory=list)
     enlisted: list[Enlisted] = attrs.field(factory=list)
-    count: int = 0  # messages, settlements and states
+    count: int = 0  # messages, cancellations, settlements and states
     size: int = 0  # bytes of memory
     # Why it can only be rolled back. A text: an error holds the frames that raised it, and so the
     # messages that were refused.
@@ -213,6 +216,28 @@ class Transactions:
         self._add(to, enlisted.work, 1, memory_of_settlement(enlisted.work.settlement))
         to.enlisted.append(enlisted)
         self._enlisted.add(enlisted.lock_token)
+
+    def add_schedule(self, to: Transaction, work: TransactedSend) -> None:
+        """
+        Add scheduled messages, which are sent when the transaction is committed.
+
+        Raises:
+            QuotaExceeded, TransactionRolledBack: as `add_settlement`.
+        """
+        self.find_joined(to.id)
+        size = memory_of_messages(work.messages, sum(map(encoded_size, work.messages)))
+        self._add(to, work, len(work.messages), size)
+
+    def add_cancellation(self, to: Transaction, work: TransactedCancellation) -> None:
+        """
+        Add the cancellation of scheduled messages, each of which counts as a message.
+
+        Raises:
+            QuotaExceeded, TransactionRolledBack: as `add_settlement`.
+        """
+        self.find_joined(to.id)
+        count = len(work.sequence_numbers)
+        self._add(to, work, count, max(_OF_VALUE * count, LEAST_SIZE))
 
     def add_state(self, to: Transaction, work: TransactedState) -> None:
         """

@@ -7,11 +7,24 @@ import attrs
 
 from gateway.domain.clocks.times import MICROSECOND, Now, later
 from gateway.domain.entity import EntityStatus, QueueProperties
-from gateway.domain.errors import BrokerError, EntityDisabled, MessageTooLarge, QuotaExceeded
+from gateway.domain.errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityNotFound,
+    MessageTooLarge,
+    QuotaExceeded,
+)
 from gateway.domain.message import DeadLetter
 from gateway.store.engine.queue_checks import accept, check_message
 from gateway.store.engine.queue_content import NO_SESSION, Copy, Onward, QueueContent, check_changed
-from gateway.store.engine.records import Incoming, MessageNumbers, Row, SeenIds, State
+from gateway.store.engine.records import (
+    Incoming,
+    MessageNumbers,
+    ReservedPlaces,
+    Row,
+    SeenIds,
+    State,
+)
 
 Numbered = tuple[int, Incoming]
 
@@ -106,7 +119,9 @@ class EnqueueRules:
         if index.used + added > quota:
             raise QuotaExceeded(f"{entity.path} holds {index.used} of {quota} bytes")
 
-    def send(self, messages: Sequence[Incoming], now: Now) -> list[MessageNumbers]:
+    def send(
+        self, messages: Sequence[Incoming], now: Now, reserved: ReservedPlaces | None = None
+    ) -> Sequence[MessageNumbers]:
         """As `Queue.send`, after its sweep."""
         content = self._content
         properties = content.entity.properties
@@ -116,8 +131,15 @@ class EnqueueRules:
         kept = self._duplicates.sift([*enumerate(messages)], properties, now)
         self.check_quota(sum([message.size for _, message in kept]), now)
         mark = content.journal.mark()
-        places = [content.next_place() for _ in messages]
+        places = self._places(len(messages), reserved)
         rows = [accept(message, places[each], properties, now) for each, message in kept]
+        if reserved is not None:  # what is due already takes the next number, as always
+            rows = [
+                row
+                if row.state is State.SCHEDULED
+                else content.placed(attrs.evolve(row, original=row.number))
+                for row in rows
+            ]
         if content.onward is None:
             content.add(rows)
         else:
@@ -178,6 +200,14 @@ class EnqueueRules:
             target.arrive(copy, 1, now)
         for row in ready:
             self._content.forward(row, onward, 1, now)
+
+    def _places(self, count: int, reserved: ReservedPlaces | None) -> Sequence[MessageNumbers]:
+        if reserved is None:
+            return [self._content.next_place() for _ in range(count)]
+        entity = self._content.entity
+        if reserved.created != entity.created:
+            raise EntityNotFound(f"{entity.path} was deleted since the messages were scheduled")
+        return reserved.places
 
     @property
     def _duplicates(self) -> Duplicates:

@@ -30,6 +30,7 @@ from gateway.store.engine.records import (
     MOST_PEEKED,
     Incoming,
     MessageNumbers,
+    ReservedPlaces,
     Row,
     State,
     Storage,
@@ -106,16 +107,30 @@ class Queue:
 
     # --- sending
 
-    def send(self, messages: Sequence[Incoming], now: Now) -> list[MessageNumbers]:
+    def send(
+        self, messages: Sequence[Incoming], now: Now, reserved: ReservedPlaces | None = None
+    ) -> Sequence[MessageNumbers]:
         """
-        Add all messages, in this order, or none; return their places.
+        Add all messages, in this order, or none; return their places, which `reserve` may have
+        reserved.
 
         A duplicate is accepted but not stored: no message has its place.
+
+        Raises:
+            EntityNotFound: the entity for which the places were reserved was deleted.
         """
         self.enqueue.check_sendable()
         self.sweep(now)
         self.entity.touch(now)
-        return self.enqueue.send(messages, now)
+        return self.enqueue.send(messages, now, reserved)
+
+    def reserve(self, count: int, now: Now) -> ReservedPlaces:
+        """Reserve places for so many messages; those that aren't sent remain gaps."""
+        self.enqueue.check_sendable()
+        self.entity.touch(now)
+        return ReservedPlaces(
+            self.entity.created, [self._content.next_place() for _ in range(count)]
+        )
 
     def arrive(self, row: Row, hops: int, now: Now) -> None:
         """As `Target.arrive`."""

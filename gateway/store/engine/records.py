@@ -89,6 +89,16 @@ class MessageNumbers(NamedTuple):
     number: int
 
 
+class ReservedPlaces(NamedTuple):
+    """
+    Places of messages that may be sent later, of the entity that was created then: if it is
+    created again, it begins again with 1.
+    """
+
+    created: int
+    places: Sequence[MessageNumbers]
+
+
 @value(kw_only=True)
 class Row:
     """

@@ -17,7 +17,13 @@ import attrs
 import trio
 
 from gateway.brokers.meter import Meter
-from gateway.capabilities import TransactedWork, check_delete_limit
+from gateway.capabilities import (
+    ReservedNumbers,
+    TransactedCancellation,
+    TransactedSend,
+    TransactedWork,
+    check_delete_limit,
+)
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
@@ -155,9 +161,28 @@ class LocalBroker(LocalQueues):
         Raises:
             InvalidRequest: a message has no scheduled date; and the errors of `send`.
         """
-        if any(message.scheduled is None for message in messages):
-            raise InvalidRequest("scheduled: a date expected in each message")
+        _check_scheduled(messages)
         return [place.number for place in await self._send(entity, messages)]
+
+    async def enlist_schedule(
+        self, entity: EntityPath, messages: Sequence[Message]
+    ) -> TransactedSend:
+        """As `EnlistsSchedules.enlist_schedule`; size, quota and duplicates count at the commit."""
+        _check_scheduled(messages)
+        check_target(entity)
+        reserved = await self.run_on(
+            entity,
+            lambda space, now: space.find_or_create(entity, now).reserve(len(messages), now),
+            billed=None,
+        )
+        numbers = [place.number for place in reserved.places]
+        return TransactedSend(entity, messages, ReservedNumbers(numbers, reserved))
+
+    def enlist_cancellation(
+        self, entity: EntityPath, sequence_numbers: Sequence[int]
+    ) -> TransactedCancellation:
+        """As `EnlistsSchedules.enlist_cancellation`."""
+        return TransactedCancellation(entity, sequence_numbers)
 
     async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
         """As `Schedules.cancel_scheduled`."""
@@ -466,6 +491,11 @@ def _notify(notifier: Notifier, news: News | None) -> None:
 
 def _session_key(queue: EntityPath, session: str) -> str:
     return f"{queue.key}\n{session}"
+
+
+def _check_scheduled(messages: Sequence[Message]) -> None:
+    if any(message.scheduled is None for message in messages):
+        raise InvalidRequest("scheduled: a date expected in each message")
 
 
 def _state(entity: EntityPath) -> State:

@@ -11,6 +11,7 @@ import trio
 
 from gateway.brokers.meter import Meter
 from gateway.capabilities import (
+    TransactedCancellation,
     TransactedSend,
     TransactedSettlement,
     TransactedState,
@@ -164,7 +165,7 @@ class _PendingState:
     receiver: LocalSessionReceiver
 
 
-_Prepared = _PendingSend | _Settlement | _PendingState
+_Prepared = _PendingSend | TransactedCancellation | _Settlement | _PendingState
 
 
 async def commit_in_one_step(broker: TransactionRunner, work: Sequence[TransactedWork]) -> None:
@@ -205,6 +206,8 @@ def _prepared(broker: TransactionRunner, work: TransactedWork) -> _Prepared:
         if not isinstance(work.receiver, LocalSessionReceiver):
             raise NotSupported("a transaction sets states of its own namespace's sessions only")
         return _PendingState(work, work.receiver)
+    if isinstance(work, TransactedCancellation):
+        return work
     check_target(work.entity)
     packed = broker.packed(work.messages)
     if isinstance(packed, BrokerError):
@@ -221,8 +224,13 @@ def _run(namespace: Namespace, prepared: Sequence[_Prepared], now: Now) -> Seque
         if isinstance(each, _PendingState):
             each.receiver.set_state_in(namespace, each.asked.state, now)
             continue
+        if isinstance(each, TransactedCancellation):
+            namespace.concern(each.entity)
+            namespace.find(each.entity).cancel(each.sequence_numbers, now)
+            continue
         namespace.check_room()
         entity = each.asked.entity
         namespace.concern(entity)
-        places.append(namespace.find_or_create(entity, now).send(each.incoming, now))
+        reserved = None if each.asked.reservation is None else each.asked.reservation.places
+        places.append(namespace.find_or_create(entity, now).send(each.incoming, now, reserved))
     return places

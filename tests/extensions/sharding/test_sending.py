@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -271,6 +272,27 @@ async def test_concurrent_calls_keep_the_order_of_each_key(autojump_clock: trio.
         for shard in range(4):
             numbers = [first + step for first in began for step in (shard, shard + 4)]
             assert await here.bodies(shard) == [b"%d" % number for number in numbers]
+
+
+async def test_a_sharded_queue_alone_has_no_schedule_in_a_transaction(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    bulk = EntityPath("bulk")
+    later = Message(message_id="1", scheduled=START + timedelta(hours=1))
+    async with MemoryBroker(VirtualClock(), random.Random(0)) as memory:
+        broker = sharded(memory, FOUR, VirtualClock())
+        for queue in (ORDERS, bulk):
+            await broker.create_queue(queue, QueueProperties())
+
+        await broker.commit([await broker.enlist_schedule(bulk, [later])])
+        [there] = await memory.peek(bulk)
+        await broker.commit([broker.enlist_cancellation(bulk, [there.sequence_number])])
+
+        assert await memory.peek(bulk) == []
+        with pytest.raises(NotSupported, match="orders is sharded"):
+            await broker.enlist_schedule(ORDERS, [later])
+        with pytest.raises(NotSupported, match="orders is sharded"):
+            broker.enlist_cancellation(ORDERS, [1])
 
 
 async def test_schedules_are_cancelled_in_their_shards(autojump_clock: trio.abc.Clock) -> None:

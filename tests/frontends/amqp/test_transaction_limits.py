@@ -6,7 +6,12 @@ from uuid import uuid4
 import pytest
 import trio
 
-from gateway.capabilities import TransactedSettlement, TransactedState
+from gateway.capabilities import (
+    TransactedCancellation,
+    TransactedSend,
+    TransactedSettlement,
+    TransactedState,
+)
 from gateway.domain.errors import QuotaExceeded, TransactionTimeout, TransactionUnknown
 from gateway.domain.message import Complete, Defer, Delivery, Described, Message, ValueBody, symbol
 from gateway.frontends.amqp.pending import Pending
@@ -21,6 +26,7 @@ from gateway.frontends.options import AmqpOptions
 from gateway.wire.amqp.events import LinkId, TransactionalState
 from tests.frontends.amqp.conftest import House
 from tests.frontends.amqp.transactions import LIMIT, condition, controller_of
+from tests.frontends.rest_client import ORDERS
 
 LINK = LinkId(1)
 
@@ -82,6 +88,16 @@ async def test_the_states_of_sessions_count_with_their_bytes(nursery: trio.Nurse
     transactions.add_state(open_, TransactedState(receiver, bytes(900)))
     with pytest.raises(QuotaExceeded):
         transactions.add_state(open_, TransactedState(receiver, None))
+
+
+async def test_scheduled_and_cancelled_messages_count_each(nursery: trio.Nursery) -> None:
+    transactions = transactions_of(nursery, max_transaction_work=5)
+    open_ = transactions.declare(LINK)
+
+    transactions.add_schedule(open_, TransactedSend(ORDERS, [Message()] * 3))
+    transactions.add_cancellation(open_, TransactedCancellation(ORDERS, [1, 2]))
+    with pytest.raises(QuotaExceeded):
+        transactions.add_cancellation(open_, TransactedCancellation(ORDERS, [3]))
 
 
 async def test_a_message_counts_with_the_memory_that_its_values_take(house: House) -> None:

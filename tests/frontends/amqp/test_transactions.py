@@ -3,7 +3,7 @@
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.events import ACCEPTED, TransactionalState, TransferReceived
 from gateway.wire.amqp.exchange import Reply, build_request, parse_reply
 from gateway.wire.amqp.management import operations as ops
-from gateway.wire.amqp.management.requests import request_of
+from gateway.wire.amqp.management.requests import answer_of, request_of
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.servicebus.batches import BATCH, encode_batch
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery, token_of
@@ -750,6 +750,87 @@ async def test_the_state_of_a_session_that_another_connection_holds_rolls_back(
     assert condition(await controller.discharge(txn)) == ROLLBACK
 
 
+def in_an_hour(body: str) -> Message:
+    scheduled = wall_clock() + timedelta(hours=1)
+    return Message(message_id=body, body=ValueBody(body), scheduled=scheduled)
+
+
+async def test_messages_are_scheduled_when_their_transaction_is_committed(
+    house: House, controller: Controller
+) -> None:
+    """
+    ScheduleMessagesAsync in a TransactionScope: its answer has the numbers as an array
+    (azure-sdk-for-net, AmqpSender.cs, ScheduleMessageInternalAsync).
+    """
+    undone, done = await controller.declare(), await controller.declare()
+    asked = ops.Schedule(messages=(in_an_hour("1"), in_an_hour("2")))
+
+    lost = await ask_in(controller, undone, asked)
+    kept = await ask_in(controller, done, asked)
+    before = await bodies(house)
+    await controller.discharge(undone, fail=True)
+    outcome = await controller.discharge(done)
+
+    assert (lost.status, kept.status, outcome) == (200, 200, ACCEPTED)
+    assert before == []
+    there = await house.broker.peek(ORDERS, limit=100)
+    numbers = answer_of(asked, kept).sequence_numbers
+    assert [each.sequence_number for each in there] == [*numbers]
+    assert not {*numbers} & {*answer_of(asked, lost).sequence_numbers}
+    assert await bodies(house) == ["1", "2"]
+
+
+async def test_a_schedule_is_cancelled_when_its_transaction_is_committed(
+    house: House, controller: Controller
+) -> None:
+    numbers = await house.broker.schedule(ORDERS, [in_an_hour("1")])
+    txn = await controller.declare()
+
+    reply = await ask_in(controller, txn, ops.CancelScheduled(sequence_numbers=tuple(numbers)))
+    before = await bodies(house)
+    outcome = await controller.discharge(txn)
+
+    assert (reply.status, outcome) == (200, ACCEPTED)
+    assert (before, await bodies(house)) == (["1"], [])
+
+
+async def test_a_schedule_that_was_cancelled_meanwhile_rolls_a_transaction_back(
+    house: House, controller: Controller
+) -> None:
+    _, txn = await opened(controller, "new")
+    numbers = tuple(await house.broker.schedule(ORDERS, [in_an_hour("1")]))
+
+    reply = await ask_in(controller, txn, ops.CancelScheduled(sequence_numbers=numbers))
+    await house.broker.cancel_scheduled(ORDERS, numbers)
+
+    assert reply.status == 200
+    assert condition(await controller.discharge(txn)) == ROLLBACK
+    assert await bodies(house) == []
+
+
+class WithoutSchedules(Around):
+    """A namespace with transactions in which nothing is scheduled, as one of Azure is here."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "enlist_schedule":
+            raise AttributeError(name)
+        return super().__getattr__(name)
+
+
+async def test_a_namespace_that_schedules_in_no_transaction_says_so(
+    house: House, controller: Controller
+) -> None:
+    house.frontend = attrs.evolve(house.frontend, broker=WithoutSchedules(house.faulty))
+    asking = await controller_of(await house.client())
+    txn = await asking.declare()
+
+    reply = await ask_in(asking, txn, ops.Schedule(messages=(in_an_hour("1"),)))
+
+    assert (reply.status, reply.condition) == (501, "amqp:not-implemented")
+    assert "can't be scheduled or cancelled in a transaction here" in reply.description
+    assert condition(await asking.discharge(txn)) == ROLLBACK
+
+
 async def test_a_lock_is_renewed_at_once_beside_a_transaction(
     house: House, controller: Controller
 ) -> None:
@@ -905,10 +986,10 @@ async def test_after_a_commit_no_lease_is_left_whatever_failed_in_between(
     assert len(await leases.receive(ORDERS, 1)) == 1
 
 
-async def test_a_schedule_is_refused_in_a_transaction(house: House, controller: Controller) -> None:
+async def test_a_deletion_is_refused_in_a_transaction(controller: Controller) -> None:
     txn = await controller.declare()
 
-    reply = await ask_in(controller, txn, ops.CancelScheduled(sequence_numbers=(1,)))
+    reply = await ask_in(controller, txn, ops.DeleteMessages(limit=1))
 
     assert (reply.status, reply.condition) == (501, "amqp:not-implemented")
     assert condition(await controller.discharge(txn)) == ROLLBACK
