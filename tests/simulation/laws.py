@@ -21,7 +21,7 @@ from gateway.pairing.prober import BETWEEN_RETURNS
 from tests.harness.faults import Call, Operation
 from tests.simulation.access import TOKENS_LIFE
 from tests.simulation.clocks import Clocks
-from tests.simulation.scenario import NO_LOGIN, Front, Scenario
+from tests.simulation.scenario import FULL, NO_LOGIN, Front, Scenario
 
 BACKLOG: Final = frozenset({State.SECONDARY.value, State.HALF_OPEN.value})
 PRIMARY: Final = frozenset({State.PRIMARY.value, State.SUSPECT.value})
@@ -464,10 +464,10 @@ class Laws:
             streak.outage.note(now - call.took, now, counts=False)
 
     def _must_fail_over(self, call: Call) -> bool:
-        """Seen from outside, not every failure is an outage: it may be busy, or cancelled."""
+        """Seen from outside, not every failure is an outage: it may be busy, full, or cancelled."""
         cut_off = call.outcome is Outcome.UNKNOWN and call.took < JUDGED
         told_apart = (
-            "busy" not in self.scenario.kinds
+            self.scenario.kinds.isdisjoint({"busy", FULL})
             and self.scenario.clients_deadline is None
             and self.scenario.syphons > 0
         )

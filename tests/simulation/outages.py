@@ -10,6 +10,7 @@ from gateway.pairing.options import OnUnknown
 from tests.harness.faults import Operation
 from tests.simulation.scenario import (
     CALM,
+    FULL,
     GRAY,
     LONGEST_INTERVAL,
     MISSING,
@@ -194,6 +195,32 @@ def with_comeback(scenario: Scenario) -> Scenario:
         clients_deadline=None,
         windows=(lacks,),
         crashes=(Crash(what="primary", at=start, back=back),) if killed else (),
+        disk_faults=(),
+        clock_steps=(),
+    )
+
+
+def with_full_queues(scenario: Scenario) -> Scenario:
+    """
+    A primary that stores batches message by message, as RabbitMQ does, is back after an outage, and
+    its queues refuse some messages of what the syphon brings.
+    """
+    rng = random.Random(f"full queues {scenario.seed}")
+    start = rng.uniform(CALM, CALM + 20.0)
+    back = start + rng.uniform(10.0, 30.0)
+    full = attrs.evolve(_outage(FULL, back, back + 40.0), operations=SENDS, share=0.5)
+    return attrs.evolve(
+        scenario,
+        parts=attrs.evolve(scenario.parts, on_disk=False, breaking=0.0, ordered=False),
+        pair=attrs.evolve(
+            scenario.pair, failover_interval=rng.choice([0.0, 5.0]), divert_on_quota=True
+        ),
+        syphon=attrs.evolve(scenario.syphon, batch=100),
+        producers=4,
+        sends=4 * scenario.sends,
+        clients_deadline=None,
+        windows=(_outage("refuse", start, back), full),
+        crashes=(),
         disk_faults=(),
         clock_steps=(),
     )

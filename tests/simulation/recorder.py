@@ -34,7 +34,7 @@ from gateway.checker.safety import COUNTS
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope_fields import entity_in
-from gateway.domain.errors import Busy, Outcome
+from gateway.domain.errors import Busy, Outcome, PartlyAccepted
 from gateway.domain.events.gateway import EntityStateChanged, Event, LoopPaused
 from gateway.domain.failover import State
 from gateway.domain.message import Complete, DeadLetter
@@ -56,6 +56,22 @@ TARGETS: Final = {
     "pause": FaultTarget.HOST,
 }
 ASKS: Final = frozenset({Operation.RECEIVE, Operation.PROBE, Operation.MANAGE})
+
+
+def _parts(process: str, call: Call) -> Iterable[Call]:
+    """
+    A syphon's send whose outcome is known for each message, as one of those that were accepted and
+    one of the others. To the gateway such an outcome is unknown, as it is to a producer.
+    """
+    partly = call.error
+    if process == GATEWAY or not isinstance(partly, PartlyAccepted):
+        return [call]
+    accepted = tuple(filter(partly.has_accepted, call.messages))
+    others = tuple(each for each in call.messages if not partly.has_accepted(each))
+    return [
+        attrs.evolve(call, messages=accepted, outcome=None, error=None),
+        attrs.evolve(call, messages=others, outcome=partly.why.outcome, error=partly.why),
+    ]
 
 
 @attrs.define(eq=False)
@@ -193,10 +209,11 @@ class Recorder:
         now = trio.current_time()
         self._asked[process] += call.operation in ASKS
         if call.operation is Operation.SEND:
-            attempt = self._attempt(process, namespace, call)
-            self.records.append(attempt)
-            if attempt.way is Way.SYPHON and attempt.end is End.ACCEPTED:
-                self._note_transfer(attempt)
+            for part in _parts(process, call):
+                attempt = self._attempt(process, namespace, part)
+                self.records.append(attempt)
+                if attempt.way is Way.SYPHON and attempt.end is End.ACCEPTED:
+                    self._note_transfer(attempt)
             if call.answered and call.outcome is Outcome.UNKNOWN:
                 # For the namespace all went well; its answer met nobody who still waited.
                 self.records.append(Swallowed(at=now, messages=len(call.messages)))

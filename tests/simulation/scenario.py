@@ -53,6 +53,8 @@ TOLD: Final = frozenset({"busy", MISSING, NO_LOGIN})
 # Kinds that scenarios of their own have: a draw would mean another history for each seed.
 NOT_DRAWN: Final = frozenset({GRAY, MISSING, NO_LOGIN})
 STUCK: Final = "stuck"  # connections that were open when it began take no send any more
+FULL: Final = "full"  # a queue refuses that share of the messages of a batch, and takes the others
+BENEATH: Final = frozenset({STUCK, FULL})  # faults of connections and queues, not of operations
 GRAY_ANSWERS: Final = 3.5, 9.0  # seconds that an answer of a gray namespace takes
 FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
     "refuse": lambda rng: Refuse(),

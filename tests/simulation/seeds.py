@@ -11,7 +11,7 @@ from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions
 from tests.harness.crash_disk import Ailment
 from tests.harness.faults import Operation
 from tests.harness.options import changed
-from tests.simulation.outages import OUTAGES, with_comeback, with_slowness
+from tests.simulation.outages import OUTAGES, with_comeback, with_full_queues, with_slowness
 from tests.simulation.scenario import (
     CALM,
     CHAOS,
@@ -44,6 +44,8 @@ PIPELINED: Final = (None, Front.AMQP)  # where a client has several batches in f
 ORDERED: Final = 10_000_000_000
 # From here on, the seeds of a primary that comes back, and lacks what it had before.
 COMEBACK: Final = 20_000_000_000
+# From here on, the seeds of a primary that takes some messages of a batch, and refuses others.
+IN_PIECES: Final = 30_000_000_000
 # By the seed, and not by a draw, so that no seed that is remembered means another history.
 WITH_PIPELINES: Final = frozenset({19, 24, 29, 45, 47, 48})
 WITH_CROWDS: Final = frozenset({2, 6, 8, 9, 22, 26, 35})
@@ -56,6 +58,8 @@ def draw(seed: int, load: int = 1) -> Scenario:
     Swarm testing: each seed allows some kinds of faults only, and some seeds one namespace only,
     so that what one fault does isn't hidden by another.
     """
+    if seed >= IN_PIECES:
+        return attrs.evolve(with_full_queues(draw(seed - IN_PIECES, load)), seed=seed)
     if seed >= COMEBACK:
         return attrs.evolve(with_comeback(draw(seed - COMEBACK, load)), seed=seed)
     if seed >= ORDERED:

@@ -13,7 +13,7 @@ from tests.simulation.bugs import JUDGED
 from tests.simulation.coverage import SOMETIMES, unseen
 from tests.simulation.runs import run_hours
 from tests.simulation.scenario import Front, Parts
-from tests.simulation.seeds import COMEBACK, ORDERED, draw
+from tests.simulation.seeds import COMEBACK, IN_PIECES, ORDERED, draw
 from tests.simulation.world import run_scenario, run_world
 
 pytestmark = pytest.mark.slow
@@ -84,6 +84,7 @@ HEAVY_REGRESSIONS = [
 ]
 
 LEAST_ORDERED = 50  # messages that were diverted in the histories of ordered entities
+LEAST_REFUSED = 100  # sends of syphons, or parts of them, that full queues refused
 
 
 @pytest.fixture(scope="session")
@@ -140,6 +141,20 @@ def test_a_primary_that_comes_back_without_queues_or_users_is_an_outage_and_not_
     assert [problem for one in found for problem in one.problems] == []
     seen = sum((one.seen for one in found), Counter())
     assert min(seen["fault: missing"], seen["fault: no login"]) > 0
+
+
+def test_a_batch_that_is_accepted_in_part_is_neither_lost_nor_sent_again_whole():
+    found = [run_world(IN_PIECES + seed) for seed in (0, 1, 5, 9, 13, 14)]
+
+    assert [problem for one in found for problem in one.problems] == []
+    parts = [
+        one.end
+        for history in found
+        for one in history.records
+        if isinstance(one, Attempted) and one.way is Way.SYPHON
+    ]
+    # The second part of an attempt that the primary accepted in part is one that it refused.
+    assert parts.count(End.REFUSED) >= LEAST_REFUSED
 
 
 def test_two_syphons_compete_for_one_backlog():

@@ -27,6 +27,7 @@ from gateway.domain.health.abilities import Ability
 from gateway.domain.message import AcceptedBy
 from gateway.extensions.order.queues import ORDERED_PROPERTIES, ordered_queues
 from gateway.pairing.additions import PairDependencies
+from gateway.ports import Broker
 from gateway.store.embedded.files import StoreError
 from gateway.store.local.broker import LocalBroker
 from gateway.store.local.memory import MemoryBroker
@@ -35,6 +36,7 @@ from gateway.wire.amqp.message import encoded_size
 from tests.harness.determinism import run_seeded
 from tests.harness.faults import Call, Fault, FaultyBroker, Hang, Operation
 from tests.harness.faulty_sessions import FaultySessionsBroker
+from tests.harness.piecewise import PiecewiseBroker
 from tests.simulation.audit import audit, left
 from tests.simulation.clients import Consumer, Journal, Producer
 from tests.simulation.clocks import READERS, Clocks, stand_still
@@ -49,13 +51,14 @@ from tests.simulation.outcomes import Outcomes
 from tests.simulation.processes import GatewayProcess, Installation, Process, SyphonProcess
 from tests.simulation.recorder import GATEWAY, Recorder
 from tests.simulation.scenario import (
+    BENEATH,
     CHAOS,
     ENTITIES,
     FAULTS,
+    FULL,
     LONGEST_DELAY,
     LONGEST_LATENCY,
     NAMES,
-    STUCK,
     Crash,
     Front,
     Mode,
@@ -175,8 +178,11 @@ class World:
 
     def _namespace(self, name: str) -> FaultyBroker:
         kind = FaultySessionsBroker if self.scenario.parts.ordered else FaultyBroker
+        inner: Broker = self.stores[name]
+        if name == "primary" and FULL in self.scenario.kinds:
+            inner = PiecewiseBroker(inner, self._is_full)
         return kind(
-            inner=self.stores[name],
+            inner=inner,
             fault=partial(self._fault, name),
             latency=self._latency,
             watch=partial(self._watch_namespace, name),
@@ -298,13 +304,24 @@ class World:
         now = trio.current_time()
         for window in self.scenario.windows:
             hit = window.namespace == name and window.covers(operation, entity, now)
-            if hit and window.kind == STUCK:
-                continue  # it hits connections, not operations
+            if hit and window.kind in BENEATH:
+                continue
             if hit and self.rng.random() < window.share:
                 self.journal.seen[f"fault: {window.kind}"] += 1
                 dead = operation is Operation.RECEIVE and window.kind in {"hang", "swallow answer"}
                 return Hang(DEAD_AFTER) if dead else FAULTS[window.kind](self.rng)
         return None
+
+    def _is_full(self, entity: EntityPath) -> bool:
+        """True if the entity's queue on the primary refuses the next message."""
+        now = trio.current_time()
+        windows = [each for each in self.scenario.windows if each.kind == FULL]
+        hit = any(
+            each.covers(Operation.SEND, entity, now) and self.rng.random() < each.share
+            for each in windows
+        )
+        self.journal.seen[f"fault: {FULL}"] += hit
+        return hit
 
     async def _crash(self, crash: Crash) -> None:
         await trio.sleep_until(crash.at)
