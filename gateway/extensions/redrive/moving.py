@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import KeepsMessages, Peeks
+from gateway.capabilities import KeepsMessages, Peeks, ReceivesAvailable
 from gateway.deadlines import AnswerDeadline, answered_within
 from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.entity import EntityInfo, EntityPath
@@ -153,15 +153,14 @@ class LetterMover(abc.ABC):
 
     async def _survey(self, info: EntityInfo, grouping: Grouping) -> None:
         """Peek where that shows all dead letters; else receive the others and release them."""
-        expected = info.dead_lettered
-        if expected == 0:
+        taking = _Taking(self.dead_letters_of(info), info.dead_lettered)
+        if taking.is_over:
             return
-        taking = _Taking(self.dead_letters_of(info))
         is_shown = await self._peek(taking, grouping)
-        if is_shown and (expected is None or len(taking.seen) >= expected):
+        if taking.is_over or (is_shown and taking.expected is None):
             return
         async with self.source.open_receiver(taking.queue) as receiver:
-            while expected is None or len(taking.seen) < expected:
+            while not taking.is_over:
                 new = await taking.next(receiver, PAGE)
                 if not new:
                     return
@@ -194,7 +193,13 @@ class _Taking:
     """Visits each dead letter of one queue once, even if some are delivered again."""
 
     queue: EntityPath
+    expected: int | None  # dead letters, as the namespace counts them; None: it doesn't
     seen: set[int] = attrs.field(factory=set, init=False)
+
+    @property
+    def is_over(self) -> bool:
+        """All dead letters that were counted have been seen."""
+        return self.expected is not None and len(self.seen) >= self.expected
 
     def unseen(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         new = [each for each in deliveries if each.sequence_number not in self.seen]
@@ -202,12 +207,17 @@ class _Taking:
         return new
 
     async def next(self, receiver: Receiver, limit: int) -> Sequence[Delivery]:
-        """Wait for dead letters that weren't seen yet; none within `QUIET`: an empty result."""
-        new: Sequence[Delivery] = ()
+        """
+        Wait for dead letters that weren't seen yet. The result is empty if the queue says that
+        nothing is available; a queue that can't say it, or counts more, is asked for `QUIET`.
+        """
+        knows = None if self.expected is not None else offered(receiver, ReceivesAvailable)
+        receive = receiver.receive if knows is None else knows.receive_available
         with trio.move_on_after(QUIET):
-            while not new:
-                new = self.unseen(await receiver.receive(limit))
-        return new
+            while found := await receive(limit):
+                if new := self.unseen(found):
+                    return new
+        return ()
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -247,7 +257,7 @@ class _Moving:
 
     async def run(self) -> None:
         queue = self.info.path
-        self._taking = _Taking(self.redrive.dead_letters_of(self.info))
+        self._taking = _Taking(self.redrive.dead_letters_of(self.info), self.info.dead_lettered)
         try:
             await self._move_all()
         except BrokerError as error:
@@ -260,13 +270,12 @@ class _Moving:
             )
 
     async def _move_all(self) -> None:
-        expected = self.info.dead_lettered
-        if expected == 0:
+        if self._taking.is_over:
             return
         if self.info.properties.requires_duplicate_detection:
             raise NotSupported("the queue detects duplicates, and would drop the moved messages")
         async with self.redrive.source.open_receiver(self._taking.queue) as receiver:
-            while expected is None or len(self._taking.seen) < expected:
+            while not self._taking.is_over:
                 # At most what can move within a second, as the locks run meanwhile.
                 new = await self._taking.next(receiver, self.shared.progress.within_rate(BATCH))
                 if not new:

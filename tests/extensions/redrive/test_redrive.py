@@ -1,5 +1,6 @@
 """Dead letters of the backlog come home after their cause is mended, and none is lost."""
 
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import attrs
@@ -20,6 +21,7 @@ from gateway.domain.errors import (
 from gateway.domain.events.gateway import DeadLettered
 from gateway.domain.message import DEAD_LETTER_REASON, DeadLetter
 from gateway.extensions.redrive.events import DeadLettersRedriven
+from gateway.extensions.redrive.moving import QUIET
 from gateway.extensions.redrive.order import Redriven, Selection
 from gateway.extensions.redrive.redrive import Redrive
 from tests.harness.faults import Hang, Operation
@@ -423,15 +425,41 @@ class Plain:
         return self.inner.open_receiver(entity)
 
 
-async def test_where_nothing_can_be_listed_counted_or_shown_it_works_too(harness):
-    await bury(harness, message("m1"), message("m2"))
-    source = Plain(harness.secondary.store)
+@attrs.frozen
+class Waiting:
+    """A receiver that can't say that nothing is available."""
 
+    inner: object
+
+    async def receive(self, limit):
+        return await self.inner.receive(limit)
+
+    async def settle(self, delivery, settlement):
+        await self.inner.settle(delivery, settlement)
+
+
+class PlainWaiting(Plain):
+    """Such a namespace, where a receive waits until a message comes."""
+
+    @asynccontextmanager
+    async def open_receiver(self, entity):
+        async with self.inner.open_receiver(entity) as receiver:
+            yield Waiting(receiver)
+
+
+@pytest.mark.parametrize(("plain", "waited"), [(Plain, 0), (PlainWaiting, QUIET)])
+async def test_where_nothing_can_be_listed_counted_or_shown_it_works_too(harness, plain, waited):
+    await bury(harness, message("m1"), message("m2"))
+    source = plain(harness.secondary.store)
+
+    began = trio.current_time()
     survey = await redrive_of(harness, source=source).survey(EVERYTHING)
+    took = trio.current_time() - began
     there = await harness.secondary.ids(DEAD)
     done = await run(harness, source=source)
 
     assert rows(survey) == {("EntityNotFound", "orders"): (2, 2)}
+    assert took == pytest.approx(waited, abs=0.001)  # until the queue counts as empty
     assert there == ["m1", "m2"]
     assert done == Redriven(moved=2)
 
