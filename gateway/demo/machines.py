@@ -124,10 +124,10 @@ class DemoMachine:
         async for chunk in stream:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                self._take(line.decode(errors="replace"))
+                self._read_line(line.decode(errors="replace"))
         self._ready.set()  # the waiting task checks the exit code
 
-    def _take(self, text: str) -> None:
+    def _read_line(self, text: str) -> None:
         self._tail = [*self._tail[-4:], text]
         try:
             line = json.loads(text)

@@ -24,7 +24,7 @@ def free_port() -> int:
     """
     while True:
         if not _own:
-            _own.extend(_take_block())
+            _own.extend(_reserve_block())
         port = _own.pop()
         probe = _bind(port)
         if probe is not None:
@@ -32,7 +32,7 @@ def free_port() -> int:
             return port
 
 
-def _take_block() -> range:
+def _reserve_block() -> range:
     """Return ports that no other process gives away while this process runs."""
     firsts = range(_FIRST, _LAST, _BLOCK)
     for first in random.SystemRandom().sample(firsts, len(firsts)):

@@ -78,7 +78,7 @@ class Requester(Generic[Q, A]):
             broker=self.broker,
             queues=self.replies.name,
             format=self.format,
-            handle=self._take,
+            handle=self._add_reply,
             clock=self.clock,
             rng=self.rng,
             options=self.options,
@@ -161,7 +161,7 @@ class Requester(Generic[Q, A]):
                 self._pending.pop(slice_id, None)
         return [answers.values[slice_id] for slice_id in slices]
 
-    async def _take(self, reply: Item[A]) -> None:
+    async def _add_reply(self, reply: Item[A]) -> None:
         slice_id = str(reply.message.correlation_id)
         if self.store is not None:
             await self._keep(self.store, slice_id, reply)

@@ -176,10 +176,10 @@ class QueueConsumer(Generic[T]):
         if self._takers is not None:
             self._total += 1
             self._takers.start_soon(
-                self._take_all, session, is_fresh, self.subscription.notifications
+                self._consume, session, is_fresh, self.subscription.notifications
             )
 
-    async def _take_all(self, session: QueueSession[T], is_fresh: bool, seen: int) -> None:
+    async def _consume(self, session: QueueSession[T], is_fresh: bool, seen: int) -> None:
         """
         Receive, hand over the messages, and receive again. Each call runs in a task of its own, and
         `seen` is read at its start.

@@ -245,7 +245,7 @@ class _BenchRun:
             with trio.CancelScope(shield=True), trio.move_on_after(ANSWER_SECONDS):
                 async with trio.open_nursery() as nursery:
                     for delivery in deliveries:
-                        nursery.start_soon(self._take, receiver, delivery, now)
+                        nursery.start_soon(self._settle, receiver, delivery, now)
             self.figures.receive_seconds = trio.current_time() - self._first
 
     def _has_all(self) -> bool:
@@ -253,7 +253,7 @@ class _BenchRun:
         sent_all = self.plan.sends and self._sent_all.is_set() and not self._began
         return sent_all or (most is not None and self.figures.received >= most)
 
-    async def _take(self, receiver: Receiver, delivery: Delivery, now: float) -> None:
+    async def _settle(self, receiver: Receiver, delivery: Delivery, now: float) -> None:
         """Complete a message of this command; abandon another."""
         message_id = str(delivery.message.message_id)
         own = message_id.startswith(MARK)

@@ -123,7 +123,7 @@ class AmqpReceiver:
                 link.set_credit(min(self._wanted, _MAX_CREDIT) - len(link.arrived))
                 taken = self._pop_arrived(link, limit)
                 if taken and self._mode is ReceiveMode.RECEIVE_AND_DELETE:
-                    taken = await self._take_away(taken)
+                    taken = await self._complete_all(taken)
                 if taken:
                     self._reopened, self._not_before = 0, -inf
                     return taken
@@ -373,7 +373,7 @@ class AmqpReceiver:
             self._dependencies.meter.carried(Operation.RECEIVE, len(taken), size)
         return taken
 
-    async def _take_away(self, locked: Sequence[Delivery]) -> list[Delivery]:
+    async def _complete_all(self, locked: Sequence[Delivery]) -> list[Delivery]:
         """
         Complete all deliveries and return the completed ones. The others are delivered again. An
         unknown outcome counts as success.
@@ -427,7 +427,7 @@ class DrainingReceiver(AmqpReceiver):
             await link.drain()
         taken = self._pop_arrived(link, limit)
         if taken and self._mode is ReceiveMode.RECEIVE_AND_DELETE:
-            taken = await self._take_away(taken)
+            taken = await self._complete_all(taken)
         return taken
 
 

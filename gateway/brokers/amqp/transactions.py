@@ -113,7 +113,7 @@ class TransactionLinks:
             key = session, entity.key
             sender = self._senders.pop(key, None)
             if sender is None or sender.link.why is not None:
-                attach = partial(attach_sender, self._take, entity, self._options, session)
+                attach = partial(attach_sender, self._own_peer, entity, self._options, session)
                 sender = await within(self._options.connect_timeout, str(entity), attach)
             self._senders[key] = sender
             drop_idle(self._senders, _MOST_SENDERS)
@@ -121,7 +121,7 @@ class TransactionLinks:
                 await within(self._options.connect_timeout, str(entity), sender.authorize)
         return sender
 
-    async def _take(self) -> NamespaceConnection:
+    async def _own_peer(self) -> NamespaceConnection:
         return self.peer
 
     async def _attach_coordinator(self) -> SendingLink:

@@ -112,7 +112,7 @@ class ClaimedReceiver(Wrapper):
         whole: Sequence[Delivery] = ()
         with self._passing_on():
             while not whole:
-                whole = await self._deliver(self._ready(limit) or await self._take(limit))
+                whole = await self._deliver(self._ready(limit) or await self._receive_locked(limit))
         return whole
 
     async def receive_available(self, limit: int) -> Sequence[Delivery]:
@@ -201,7 +201,7 @@ class ClaimedReceiver(Wrapper):
         self._held = left
         return ready
 
-    async def _take(self, limit: int) -> deque[_FetchedDelivery]:
+    async def _receive_locked(self, limit: int) -> deque[_FetchedDelivery]:
         due = min((held.due for held in self._held), default=math.inf)
         if self.in_order and self._held:
             due = self._held[0].due

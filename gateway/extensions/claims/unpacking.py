@@ -83,12 +83,14 @@ class PackedReceiver(Wrapper):
         self, limit: int, fill: Callable[[int], Awaitable[None]]
     ) -> Sequence[Delivery]:
         try:
-            return await self._take(limit, fill)
+            return await self._hand_out(limit, fill)
         finally:
             if self._waiting:
                 self._asking.call_one()  # the remaining messages are the other task's now
 
-    async def _take(self, limit: int, fill: Callable[[int], Awaitable[None]]) -> Sequence[Delivery]:
+    async def _hand_out(
+        self, limit: int, fill: Callable[[int], Awaitable[None]]
+    ) -> Sequence[Delivery]:
         await self._keep_locked()
         self._forget_lost()
         if self.mode is ReceiveMode.PEEK_LOCK:

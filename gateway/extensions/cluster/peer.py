@@ -199,7 +199,7 @@ class Peer:
         self, request: _Request, until: float, *, connects: bool = False
     ) -> HeldAnswer | BrokerError:
         """The peer's answer, until then. Raises as `ask`, without the peer's own error."""
-        await self._take_slot(until)
+        await self._acquire_slot(until)
         try:
             seconds, at = until - trio.current_time(), self.address
             with answered_within(
@@ -218,7 +218,7 @@ class Peer:
     async def _answer(self, request: _Request, *, connects: bool) -> HeldAnswer | BrokerError:
         """The answer of the process that holds the delivery, as far as there is one."""
         while True:
-            connection = await self._take(connects=connects)
+            connection = await self._acquire(connects=connects)
             is_new = connection.idle_since is None
             answer = await self._exchange(connection, request)
             if answer is not None:
@@ -284,13 +284,13 @@ class Peer:
         idle, self._idle = self._idle, []
         await _close(idle)
 
-    async def _take_slot(self, until: float) -> None:
+    async def _acquire_slot(self, until: float) -> None:
         with trio.move_on_at(min(until, trio.current_time() + self._options.connect_timeout)):
             await self._slots.acquire()
             return
         raise Busy(f"{self.address}: {self._options.max_requests} requests are under way")
 
-    async def _take(self, *, connects: bool) -> _Connection:
+    async def _acquire(self, *, connects: bool) -> _Connection:
         """The newest connection that no request uses, or another one; with `connects`, always."""
         while self._idle and not connects:
             connection = self._idle.pop()

@@ -203,7 +203,7 @@ class ShardedReceiver(Wrapper):
     async def _next(self, limit: int) -> Sequence[Delivery]:
         while True:
             seen = self._news.version
-            taken = self._take(limit)
+            taken = self._pop(limit)
             if taken and self._deletes:
                 taken = await self._deleted(taken)
             if taken:
@@ -219,7 +219,7 @@ class ShardedReceiver(Wrapper):
         has nothing; if all fail, the error of one is raised.
         """
         await trio.lowlevel.checkpoint()  # a caller may look again and again
-        taken = self._take(limit) or await self._looked(limit)
+        taken = self._pop(limit) or await self._looked(limit)
         return await self._deleted(taken) if self._deletes else taken
 
     async def _looked(self, limit: int) -> list[Delivery]:
@@ -232,7 +232,7 @@ class ShardedReceiver(Wrapper):
         finally:
             self._looking -= 1
             self._linger()
-        taken = self._take(limit)
+        taken = self._pop(limit)
         if not taken and errors and len(errors) == len(self._sources):
             raise errors[0]
         return taken
@@ -273,7 +273,7 @@ class ShardedReceiver(Wrapper):
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """As `Polls.poll`: one request to each shard, until one has messages."""
         await trio.lowlevel.checkpoint()  # a caller's loop over kept messages lets others run
-        if taken := self._take(limit):
+        if taken := self._pop(limit):
             return await self._deleted(taken) if self._deletes else taken
         sources = [each for each in self._sources.values() if each.receiver is not None]
         first = self.rng.randrange(len(sources)) if sources else 0
@@ -302,7 +302,7 @@ class ShardedReceiver(Wrapper):
     def _deletes(self) -> bool:
         return self.mode is ReceiveMode.RECEIVE_AND_DELETE
 
-    def _take(self, limit: int) -> list[Delivery]:
+    def _pop(self, limit: int) -> list[Delivery]:
         """Kept deliveries whose locks hold."""
         now, taken = trio.current_time(), list[Delivery]()
         while self._ready and len(taken) < limit:

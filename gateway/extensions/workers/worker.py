@@ -181,11 +181,11 @@ class Serving:
         if pair is not None:
             self.states = StateReplica(pair.states, self.channel.wake)
             self.cache = CacheSync(pair.entity_cache)
-        self._take(self.greeting)
+        self._apply(self.greeting)
         if self.states is not None and self.cache is not None:
             self.channel.collectors += [self.states.collect, self.cache.collect]
 
-    def _take(self, message: Values) -> None:
+    def _apply(self, message: Values) -> None:
         """Act on a message of the parent's as each part that shares something with it does."""
         for feature in self.features:
             feature.receive(message)
@@ -240,7 +240,7 @@ class Serving:
                 reload()
             if "drain" in message:
                 ending.ask(message["drain"])
-            self._take(message)
+            self._apply(message)
         if not ending.acceptors.cancel_called:
             ending.ask("the parent has ended")
 

@@ -67,7 +67,7 @@ from gateway.wire.servicebus.atom_operations import (
 from gateway.wire.servicebus.errors import build_error, build_refusal, challenged
 
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
-_SLICE: Final = 200  # messages of a batch, which take some 2.5 ms
+_SLICE: Final = 200  # messages of a batch, which complete some 2.5 ms
 _SMALL_SLICE: Final = 50  # beside a light client
 _PAGE: Final = 32  # messages that are peeked in one step
 _MOST_PEEKED: Final = 2 * 1024 * 1024  # bytes, beyond which an answer gets no further page
@@ -325,14 +325,14 @@ class ServiceBusRestFrontend:
         """
         kept: dict[int, BrokerError] = {}
 
-        async def take(index: int, delivery: Delivery) -> None:
+        async def complete(index: int, delivery: Delivery) -> None:
             error = await self._not_completed(entity, delivery)
             if error is not None:
                 kept[index] = error
 
         async with trio.open_nursery() as nursery:
             for index, delivery in enumerate(deliveries):
-                nursery.start_soon(take, index, delivery)
+                nursery.start_soon(complete, index, delivery)
         away = next((each for each in kept.values() if each.counts_as_outage), None)
         if away is not None and len(kept) == len(deliveries):
             raise away  # an empty answer would say that there are no messages

@@ -74,7 +74,7 @@ def compact(path: Path, disk: Disk) -> Copy:
     opened = open_store(path, _no_new_store, disk)
     try:
         with errors_in_words(path), schema.drafted(path) as draft:
-            counts = _take_over(opened.connection, draft, disk)
+            counts = _copy_and_close(opened.connection, draft, disk)
             _verify(draft, counts)
             if has_log(path):
                 raise StoreError(
@@ -87,7 +87,7 @@ def compact(path: Path, disk: Disk) -> Copy:
     return attrs.evolve(copy_of(path, path, counts), bytes_before=before)
 
 
-def _take_over(connection: apsw.Connection, draft: Path, disk: Disk) -> Counts:
+def _copy_and_close(connection: apsw.Connection, draft: Path, disk: Disk) -> Counts:
     """Copy, and close the store, which empties its log."""
     try:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

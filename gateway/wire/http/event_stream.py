@@ -51,12 +51,12 @@ class EventParser:
         self._buffer += data
         *lines, rest = bytes(self._buffer).replace(b"\r\n", b"\n").split(b"\n")
         self._buffer = bytearray(rest)
-        events = [event for line in lines if (event := self._take(line)) is not None]
+        events = [event for line in lines if (event := self._parse_line(line)) is not None]
         if self._size + len(self._buffer) > MAX_EVENT:
             raise MessageError(f"an event has more than {MAX_EVENT} bytes")
         return events
 
-    def _take(self, line: bytes) -> ServerEvent | None:
+    def _parse_line(self, line: bytes) -> ServerEvent | None:
         if not line:
             return self._finish()
         self._size += len(line)
