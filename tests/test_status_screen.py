@@ -99,7 +99,9 @@ def test_entities_with_many_reasons_and_those_that_the_status_doesnt_list_are_co
 
 def test_the_error_of_an_ability_is_told_with_its_age_unless_a_problem_tells_it() -> None:
     failed = Abilities().failed(Ability.MANAGE, Unreachable("no route"), NOW)
-    north = attrs.evolve(WELL.namespaces[0], abilities=failed.worked(Ability.SEND, NOW).tell(NOW))
+    north = attrs.evolve(
+        WELL.namespaces[0], abilities=failed.worked(Ability.SEND, NOW).statuses(NOW)
+    )
 
     text = in_one_line(shown(attrs.evolve(WELL, namespaces=(north,))))
     assert f"east, manage 0:00:00 ago: no route; {REMEDY}" in text

@@ -161,17 +161,17 @@ class SpoolSetup(Setup):
         try:
             if not self.spool.is_open:
                 if not has_room(self.file):
-                    self._tell("its disk has no room for a new store")
+                    self._report("its disk has no room for a new store")
                     return False
                 await self.spool.open()
             with suppress(EntityExists):
                 await self.spool.create_queue(self.queue, backlog.QUEUE_PROPERTIES)
         except (StoreError, OSError, QuotaExceeded) as error:
-            self._tell(str(error))
+            self._report(str(error))
             return False
         return True
 
-    def _tell(self, why: str) -> None:
+    def _report(self, why: str) -> None:
         if why != self._told:
             self._told = why
             text = f"the spool {self.file} takes nothing: {why}; it is tried again and again"

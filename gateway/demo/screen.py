@@ -60,7 +60,7 @@ async def _perform(folder: Path, console: Console) -> Result:
     with Live(_counters(story), console=console, auto_refresh=False, transient=True) as live:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep_shown, live, lambda: _counters(story))
-            result = await story.tell()
+            result = await story.run()
             nursery.cancel_scope.cancel()
     return result
 

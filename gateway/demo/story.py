@@ -85,7 +85,7 @@ class Story:
     syphoned: int = attrs.field(default=0, init=False)
     _machines: list[DemoMachine] = attrs.field(factory=list, init=False)
 
-    async def tell(self) -> Result:
+    async def run(self) -> Result:
         """
         Run the demo to its end; all processes have ended when this returns.
 

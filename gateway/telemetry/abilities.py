@@ -81,7 +81,7 @@ class AbilityWatch:
         first = min(self._receives.values(), default=at)
         if at - first >= WAITS:
             self.abilities = self.abilities.waits(first, at)
-        return self.abilities.tell(at)
+        return self.abilities.statuses(at)
 
     def worked(self, ability: Ability) -> None:
         now = self._succeeded = trio.current_time()

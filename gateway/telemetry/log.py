@@ -67,7 +67,7 @@ class LogObserver:
     def report(self, event: Event) -> None:
         now = self._clock().timestamp()
         with self._turn:
-            self._tell(now)
+            self._write_repeats(now)
             if self._is_wanted(event) and (self.level == "debug" or self._is_single(event, now)):
                 self._write(self.line_of(event))
 
@@ -78,19 +78,19 @@ class LogObserver:
         """
         with self._turn:
             now = self._clock().timestamp()
-            self._tell(now)
+            self._write_repeats(now)
             end = min(self._repeats.next_end, self._crowds.next_end)
             return None if math.isinf(end) else end - now
 
     def close(self) -> None:
         """Write the events that were counted and not yet reported."""
         with self._turn:
-            self._tell(math.inf)
+            self._write_repeats(math.inf)
 
     def _is_single(self, event: Event, now: float) -> bool:
         return self._repeats.pass_on(event, now) and self._crowds.pass_on(event, now)
 
-    def _tell(self, now: float) -> None:
+    def _write_repeats(self, now: float) -> None:
         for event, times in self._repeats.counted(now):
             if self._is_wanted(event) and self._crowds.pass_on(event, now, times):
                 self._write(self.line_of(event, repeated=times))

@@ -117,13 +117,13 @@ class SteppedBroker(LocalBroker):
 
     def _post(self, step: Step[Any]) -> None:
         step.run(self.namespace)
-        self._tell(self.namespace.report(step.now))
+        self._publish(self.namespace.report(step.now))
 
     @property
     def _identity(self) -> Identity:
         return Identity(MEMORY, "stepped")
 
-    def _tell(self, report: StepReport) -> None:
+    def _publish(self, report: StepReport) -> None:
         self.due = report.next_due_work
 
     def _pack(self, message: Message) -> tuple[bytes, int]:
@@ -205,4 +205,4 @@ class SteppedEmbedded(SteppedBroker):
         report = self._committer.run([step])
         self._committer.shorten_log()
         assert not self._committer.failed, self._committer.failed
-        self._tell(report)
+        self._publish(report)

@@ -123,7 +123,7 @@ class DiskBroker(EmbeddedBroker):
         self._broken = trio.Event()
         look_again = Step(_ANYWHERE, now, lambda space, now: space.report_all(now))
         self._committer.run([look_again])
-        self._tell(look_again.result())
+        self._publish(look_again.result())
 
     def _stop(self) -> None:
         """End the writes, also those that would tidy up."""
@@ -149,7 +149,7 @@ class DiskBroker(EmbeddedBroker):
         return step.result()
 
     def _post(self, step: Step[Any]) -> None:
-        self._tell(self._committer.run([step]))
+        self._publish(self._committer.run([step]))
         self._committer.shorten_log()
         if self._committer.failed:
             self._broken.set()

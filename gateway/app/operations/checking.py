@@ -257,9 +257,9 @@ async def _check_backlog(
         f"{there} of {len(wanted)} backlog queues are usable{hint}",
     )
     await _check_records(broker, namespace, pairing, findings)
-    _tell_secrecy(namespace, pairing, findings)
+    _add_secrecy(namespace, pairing, findings)
     if namespace.url.startswith(_KEEPS_LOCKS) and not pairing.accept_legacy_backlog:
-        _tell_long_locks(locks, namespace, findings)
+        _warn_of_long_locks(locks, namespace, findings)
 
 
 async def _check_records(
@@ -284,7 +284,7 @@ async def _check_records(
             )
 
 
-def _tell_secrecy(namespace: Namespace, pairing: Pairing, findings: Findings) -> None:
+def _add_secrecy(namespace: Namespace, pairing: Pairing, findings: Findings) -> None:
     """Add a finding: whether the namespace's owner can read diverted messages."""
     key = f" with the key {pairing.envelope_keys[0].id!r}" if pairing.envelope_keys else ""
     if pairing.encrypt:
@@ -299,7 +299,9 @@ def _tell_secrecy(namespace: Namespace, pairing: Pairing, findings: Findings) ->
     findings.add(f"namespace {namespace.name}", Grade.GOOD, text)
 
 
-def _tell_long_locks(locks: Sequence[timedelta], namespace: Namespace, findings: Findings) -> None:
+def _warn_of_long_locks(
+    locks: Sequence[timedelta], namespace: Namespace, findings: Findings
+) -> None:
     """Warn about locks longer than new backlog queues have."""
     longer = [lock for lock in locks if lock > backlog.LOCK]
     if longer:

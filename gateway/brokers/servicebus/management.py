@@ -48,7 +48,7 @@ class RestManagement:
         return await self._pages(wish.ListQueues(prefix=prefix, skip=skip, top=top), EntityInfo)
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
-        return await self._told(wish.PutQueue(entity=entity, properties=properties), EntityInfo)
+        return await self._answer(wish.PutQueue(entity=entity, properties=properties), EntityInfo)
 
     async def update_queue(
         self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
@@ -56,7 +56,7 @@ class RestManagement:
         update = wish.PutQueue(
             entity=entity, properties=properties, update=True, if_version=if_version
         )
-        return await self._told(update, EntityInfo)
+        return await self._answer(update, EntityInfo)
 
     async def delete_queue(self, entity: EntityPath) -> None:
         await self._manage(wish.DeleteEntity(entity=entity))
@@ -75,7 +75,7 @@ class RestManagement:
             await self._manage(wish.DeleteEntity(entity=path, if_version=version))
 
     async def create_topic(self, topic: EntityPath, properties: TopicProperties) -> TopicInfo:
-        return await self._told(wish.PutTopic(entity=topic, properties=properties), TopicInfo)
+        return await self._answer(wish.PutTopic(entity=topic, properties=properties), TopicInfo)
 
     async def update_topic(
         self, topic: EntityPath, properties: TopicProperties, *, if_version: int | None = None
@@ -83,7 +83,7 @@ class RestManagement:
         update = wish.PutTopic(
             entity=topic, properties=properties, update=True, if_version=if_version
         )
-        return await self._told(update, TopicInfo)
+        return await self._answer(update, TopicInfo)
 
     async def inspect_topic(self, topic: EntityPath) -> TopicInfo:
         answer = await self._manage(wish.GetEntity(entity=topic))
@@ -107,7 +107,7 @@ class RestManagement:
         rule: Rule | None = None,
     ) -> SubscriptionInfo:
         creation = wish.PutSubscription(topic=topic, name=name, properties=properties, rule=rule)
-        return await self._told(creation, SubscriptionInfo)
+        return await self._answer(creation, SubscriptionInfo)
 
     async def update_subscription(
         self,
@@ -120,10 +120,10 @@ class RestManagement:
         update = wish.PutSubscription(
             topic=topic, name=name, properties=properties, update=True, if_version=if_version
         )
-        return await self._told(update, SubscriptionInfo)
+        return await self._answer(update, SubscriptionInfo)
 
     async def inspect_subscription(self, topic: EntityPath, name: str) -> SubscriptionInfo:
-        return await self._told(wish.GetSubscription(topic=topic, name=name), SubscriptionInfo)
+        return await self._answer(wish.GetSubscription(topic=topic, name=name), SubscriptionInfo)
 
     async def list_subscriptions(
         self, topic: EntityPath, *, skip: int = 0, top: int = 100
@@ -136,15 +136,15 @@ class RestManagement:
 
     async def create_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule:
         creation = wish.PutRule(topic=topic, subscription=subscription, rule=rule)
-        return await self._told(creation, Rule)
+        return await self._answer(creation, Rule)
 
     async def update_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule:
         update = wish.PutRule(topic=topic, subscription=subscription, rule=rule, update=True)
-        return await self._told(update, Rule)
+        return await self._answer(update, Rule)
 
     async def inspect_rule(self, topic: EntityPath, subscription: str, name: str) -> Rule:
         question = wish.GetRule(topic=topic, subscription=subscription, name=name)
-        return await self._told(question, Rule)
+        return await self._answer(question, Rule)
 
     async def list_rules(
         self, topic: EntityPath, subscription: str, *, skip: int = 0, top: int = 100
@@ -155,7 +155,7 @@ class RestManagement:
     async def delete_rule(self, topic: EntityPath, subscription: str, name: str) -> None:
         await self._manage(wish.DeleteRule(topic=topic, subscription=subscription, name=name))
 
-    async def _told(self, operation: wish.Operation, kind: type[T]) -> T:
+    async def _answer(self, operation: wish.Operation, kind: type[T]) -> T:
         answer = await self._manage(operation)
         if not isinstance(answer, kind):
             raise OutcomeUnknown(f"the answer isn't a {kind.__name__}")

@@ -143,7 +143,7 @@ class Abilities:
             return [*answered, self._succeeded(ability, at)]
         return answered
 
-    def tell(self, at: datetime) -> Mapping[str, AbilityStatus]:
+    def statuses(self, at: datetime) -> Mapping[str, AbilityStatus]:
         """All four abilities by their names, as of that date."""
         return {each.value: self._now(each, at) for each in Ability}
 

@@ -30,7 +30,7 @@ class _Untold:
     )
     is_told: bool = False  # True while a task sends the advice to this peer
 
-    def take(self, now: float) -> tuple[Suspicion, ...]:
+    def pop(self, now: float) -> tuple[Suspicion, ...]:
         """The next entities for a request; none: the peer knows all."""
         found = list[Suspicion]()
         while self.rows and len(found) < MOST_ADVICE:
@@ -51,7 +51,7 @@ class Advice:
         factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False
     )
 
-    def tell(self, entity: EntityPath, began: float, reason: str) -> None:
+    def advise(self, entity: EntityPath, began: float, reason: str) -> None:
         """
         Tell all peers soon that the entity is suspect, by a request that began at `began`. Never
         waits.
@@ -66,7 +66,7 @@ class Advice:
             untold.rows[entity.key] = entity, began, reason[:LONGEST_REASON]
             if not untold.is_told:
                 untold.is_told = True
-                self._nursery.start_soon(self._tell, address, untold)
+                self._nursery.start_soon(self._send, address, untold)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send the advice until cancelled."""
@@ -78,11 +78,11 @@ class Advice:
             finally:
                 self._nursery = None
 
-    async def _tell(self, address: str, untold: _Untold) -> None:
+    async def _send(self, address: str, untold: _Untold) -> None:
         try:
             async with self._limiter:
-                while rows := untold.take(trio.current_time()):
-                    await self._peers.tell(address, SuspectEntities(self._sender, rows))
+                while rows := untold.pop(trio.current_time()):
+                    await self._peers.advise(address, SuspectEntities(self._sender, rows))
         except BrokerError:
             untold.rows.clear()  # the peer finds out by itself
         finally:

@@ -53,7 +53,7 @@ class ClusterOthers(Others):
         if cluster.is_alone:
             return PairPeers()
         return PairPeers(
-            tell=cluster.advice.tell, takes_advice=cluster.takes_advice, orderers=cluster.peers
+            tell=cluster.advice.advise, takes_advice=cluster.takes_advice, orderers=cluster.peers
         )
 
     def visibility(self, own: Visibility) -> Visibility:

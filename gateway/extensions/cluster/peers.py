@@ -112,7 +112,7 @@ class Peers:
         """The addresses of all peers."""
         return self._members.peers
 
-    async def tell(self, address: str, advice: SuspectEntities) -> None:
+    async def advise(self, address: str, advice: SuspectEntities) -> None:
         """Return when the peer has the advice. Raises as `Peer.ask`."""
         await self._peer(address).ask(advice)
 

@@ -115,7 +115,7 @@ class WorkerPool:
         pair = self.parts.pair
         self._hub = None if pair is None else StateHub(pair.states)
         for feature in self.parts.features.values():
-            feature.follow(self._tell)
+            feature.follow(self._broadcast)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ask_again)
             for number, endpoint in self._endpoints.items():
@@ -150,11 +150,11 @@ class WorkerPool:
         self._drains.set()
         for endpoint in self._endpoints.values():
             await endpoint.listener.aclose()  # so that no client connects any more
-        self._tell(DRAIN)
+        self._broadcast(DRAIN)
         try:
             await self._ended.wait()
         finally:
-            self._tell(DRAIN)  # the second message cuts its connections
+            self._broadcast(DRAIN)  # the second message cuts its connections
 
     async def statuses(self) -> Workers:
         """The status of each worker: fresh, or as reported last."""
@@ -165,7 +165,7 @@ class WorkerPool:
         running = [each.status for each in self._workers.values() if each.status is not None]
         return Workers(running=running, ended=[*self._past.values()])
 
-    def _tell(self, message: Values) -> None:
+    def _broadcast(self, message: Values) -> None:
         for worker in self._workers.values():
             worker.channel.put(message)
 

@@ -79,7 +79,7 @@ class EmbeddedBroker(LocalBroker):
         self._noted = ClockNote()
         self._writer = Writer(
             open=self._open,
-            tell=self._tell,
+            tell=self._publish,
             most_steps=self._options.max_pending_operations,
             most_bytes=self._options.max_pending_bytes,
         )

@@ -425,7 +425,7 @@ class LocalBroker(LocalQueues):
         """
         return self.hooks.announce is not None or key in self._notifiers
 
-    def _tell(self, report: StepReport) -> None:
+    def _publish(self, report: StepReport) -> None:
         """Wake the tasks that the report concerns, and report failures."""
         self._report_faults(report.faults)
         self._timer.set(report.next_due_work)

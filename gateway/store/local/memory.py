@@ -139,7 +139,7 @@ class MemoryBroker(LocalBroker):
             self._namespace.journal.rewind()
             step.fault(fault)
             faults.append((step.path, fault))
-        self._tell(report_of(self._namespace, step.now, faults, self._is_watched))
+        self._publish(report_of(self._namespace, step.now, faults, self._is_watched))
 
     def _pack(self, message: Message) -> tuple[Message, int]:
         return message, encoded_size(message)

@@ -162,7 +162,7 @@ class Table:
         Raises:
             InvalidRequest: XML can't express a text; the text names the element.
         """
-        return enclosed(self.element, "".join(_told(i, info, properties) for i in self.items))
+        return enclosed(self.element, "".join(_rendered(i, info, properties) for i in self.items))
 
     def parse_properties(self, description: Element) -> dict[str, Any]:
         """
@@ -202,7 +202,7 @@ class Table:
         }
 
 
-def _told(item: Item, info: object, properties: object) -> str:
+def _rendered(item: Item, info: object, properties: object) -> str:
     match item:
         case PropertyElement(element, name, render):
             value = getattr(info if item.is_fact else properties, name)

@@ -11,12 +11,12 @@ import trio
 from gateway.app.failure import Failure
 from gateway.app.namespaces import check_credentials
 from gateway.app.operations.checking import (
+    _add_secrecy,
     _check_backlog,
     _check_identity,
     _check_namespace,
     _check_records,
     _look_at,
-    _tell_secrecy,
     check,
 )
 from gateway.app.operations.findings import Findings, Grade
@@ -286,7 +286,7 @@ def test_a_check_says_whether_the_secondarys_owner_can_read_the_backlog(
     )
     findings = Findings()
 
-    _tell_secrecy(namespace, pairing, findings)
+    _add_secrecy(namespace, pairing, findings)
 
     assert [each.text[: len(text)] for each, text in zip(findings.items, said, strict=True)] == said
     assert all(each.grade is Grade.GOOD for each in findings.items)

@@ -41,16 +41,16 @@ def at(seconds: float) -> datetime:
 
 def states(abilities: Abilities, seconds: float) -> dict[str, AbilityState]:
     """Return the states of the known abilities, by name."""
-    told = abilities.tell(at(seconds)).items()
+    told = abilities.statuses(at(seconds)).items()
     return {name: one.state for name, one in told if one.state is not UNKNOWN}
 
 
 def of(abilities: Abilities, ability: Ability, seconds: float) -> AbilityStatus:
-    return abilities.tell(at(seconds))[ability.value]
+    return abilities.statuses(at(seconds))[ability.value]
 
 
 def test_nothing_is_known_before_anything_happened() -> None:
-    assert dict(Abilities().tell(NOON)) == {each.value: AbilityStatus() for each in Ability}
+    assert dict(Abilities().statuses(NOON)) == {each.value: AbilityStatus() for each in Ability}
 
 
 @pytest.mark.parametrize("error", [NoToken("down"), CredentialRefused("AADSTS7000215")])

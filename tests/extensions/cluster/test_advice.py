@@ -46,7 +46,7 @@ async def gateways(
     for address in ADDRESSES[:number]:
         node = await network.start(address, peers=ADDRESSES[:number])
         advice = node.cluster.advice
-        peers = PairPeers(tell=advice.tell, takes_advice=True) if advised else PairPeers()
+        peers = PairPeers(tell=advice.advise, takes_advice=True) if advised else PairPeers()
         pair = await harness.pair(queues=1, peers=peers)
         if advised:
             node.advise = pair.states.advise
@@ -181,7 +181,7 @@ async def test_a_peer_is_told_of_many_entities_and_the_oldest_are_dropped(
     two.node.advise = lambda entity, age, reason: heard.append(entity.name)
 
     for number in range(MOST_UNTOLD + 70):
-        one.node.cluster.advice.tell(EntityPath(f"q{number}"), trio.current_time(), "no answer")
+        one.node.cluster.advice.advise(EntityPath(f"q{number}"), trio.current_time(), "no answer")
     await trio.sleep(1)
 
     assert heard == [f"q{number}" for number in range(70, MOST_UNTOLD + 70)]

@@ -49,7 +49,7 @@ def _abilities(*, lost: bool = False) -> Mapping[str, AbilityStatus]:
     else:
         for ability in (Ability.SEND, Ability.RECEIVE, Ability.REACH):
             known = known.worked(ability, at)
-    return known.tell(at)
+    return known.statuses(at)
 
 
 def _namespaces(*, lost: bool = False) -> tuple[NamespaceStatus, ...]:

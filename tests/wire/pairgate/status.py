@@ -65,7 +65,7 @@ OUTAGE = Status(
             abilities=Abilities()
             .worked(Ability.RECEIVE, NOW)
             .failed(Ability.SEND, Unreachable("refused"), NOW + timedelta(seconds=10))
-            .tell(NOW + timedelta(seconds=10)),
+            .statuses(NOW + timedelta(seconds=10)),
             operations=(
                 OperationDuration(name="receive", error="", seconds=SECONDS),
                 OperationDuration(name="complete", error="LockLost", seconds=SECONDS),

@@ -44,7 +44,7 @@ def namespace(**known: BrokerError | None) -> NamespaceStatus:
         found = found.worked(ability, NOW) if error is None else found.failed(ability, error, NOW)
     usage = UsageReport(operations={}, sent=0, received=0, idle_operations=0, idle_seconds=0.0)
     return NamespaceStatus(
-        name="west", kind="memory", role="secondary", usage=usage, abilities=found.tell(NOW)
+        name="west", kind="memory", role="secondary", usage=usage, abilities=found.statuses(NOW)
     )
 
 
