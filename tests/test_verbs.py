@@ -21,7 +21,7 @@ MOST: Final = {
     "note": 15,
     "tell": 0,
     "told": 2,
-    "look": 15,
+    "look": 5,
     "given": 3,
     "part": 5,
     "rest": 3,

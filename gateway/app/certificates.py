@@ -128,10 +128,10 @@ class CertificateWatch:
         files are reported at the first check.
         """
         for watched in self._watched:
-            self._look_at(watched, is_final=is_final)
+            self._check(watched, is_final=is_final)
         self._warn()
 
-    def _look_at(self, watched: _TlsFiles, *, is_final: bool) -> None:
+    def _check(self, watched: _TlsFiles, *, is_final: bool) -> None:
         context = watched.context
         context.refresh()
         problem = context.problem

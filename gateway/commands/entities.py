@@ -206,7 +206,7 @@ def _delete(
 ) -> None:
     config = invocation.read_with()
     if not yes:
-        found = run(entities.look_up, config, Runtime(), place, entity)
+        found = run(entities.show, config, Runtime(), place, entity)
         ask_consent(loss_of(found), found.name)
     gone: Changed = run(entities.delete_entity, config, Runtime(), place, entity)
     text = f"{gone.kind.value} {gone.name} deleted at {gone.target}"

@@ -237,7 +237,7 @@ async def _check_backlog(
     texts: dict[str, str] = {}
     for queue in wanted:
         name = queue.path.name
-        usable, problems = await _look_at(broker, namespace, queue, locks)
+        usable, problems = await _try_queue(broker, namespace, queue, locks)
         there += usable
         for problem in problems:
             queues_by_problem.setdefault(problem.replace(name, ""), []).append(queue.path)
@@ -314,7 +314,7 @@ def _warn_of_long_locks(
         )
 
 
-async def _look_at(
+async def _try_queue(
     broker: Broker, namespace: Namespace, queue: backlog.BacklogQueue, locks: list[timedelta]
 ) -> tuple[bool, list[str]]:
     """

@@ -156,7 +156,7 @@ async def list_entities(
         )
 
 
-async def look_up(
+async def show(
     config: Config, runtime: Runtime, place: NamespaceChoice, entity: NamedEntity
 ) -> Listed:
     """
@@ -172,7 +172,7 @@ async def look_up(
 
 async def _inspected(target: OpenNamespace, entity: NamedEntity) -> Listed:
     """
-    As `look_up`.
+    As `show`.
 
     Raises:
         BrokerError: there is no entity of this kind with that name, or as `Broker.inspect`.

@@ -118,7 +118,7 @@ class AmqpReceiver:
         self._wanted += limit
         try:
             while True:
-                await self._look_after_link()
+                await self._wait_for_link()
                 link = self._link
                 link.set_credit(min(self._wanted, _MAX_CREDIT) - len(link.arrived))
                 taken = self._pop_arrived(link, limit)
@@ -318,7 +318,7 @@ class AmqpReceiver:
         link = ReceivingLink(peer.client, self._new_link(peer, address), answers=answers)
         return await link.once_attached()
 
-    async def _look_after_link(self) -> None:
+    async def _wait_for_link(self) -> None:
         """
         Return when a link is attached.
 
@@ -420,7 +420,7 @@ class DrainingReceiver(AmqpReceiver):
 
     async def receive_available(self, limit: int) -> Sequence[Delivery]:
         """As `ReceivesAvailable.receive_available`: the namespace uses the credit or returns it."""
-        await self._look_after_link()
+        await self._wait_for_link()
         link = self._link
         if not link.arrived:
             link.set_credit(limit)

@@ -34,10 +34,10 @@ class ReceivingConnections(ConnectionPool):
 
     async def _introduce(self, client: AmqpClient, nursery: trio.Nursery) -> NamespaceConnection:
         peer = await super()._introduce(client, nursery)
-        nursery.start_soon(self._look_after, peer)
+        nursery.start_soon(self._watch, peer)
         return peer
 
-    async def _look_after(self, peer: NamespaceConnection) -> None:
+    async def _watch(self, peer: NamespaceConnection) -> None:
         asked = trio.current_time()
         while not peer.is_replaced:
             due = max(asked, peer.last_answer) + ASKED_AFTER

@@ -363,7 +363,7 @@ class ServiceBusSession(ServiceBusReceiver):
         """A namespace answers only once a session has messages, if none is named."""
         return nullcontext() if self._asked is None else super()._judged_attach(peer)
 
-    async def _look_after_link(self) -> None:
+    async def _wait_for_link(self) -> None:
         self._check_link()
         while self._returning:
             await self._link.wait_news()

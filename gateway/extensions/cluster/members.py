@@ -17,7 +17,7 @@ MOST_MEMBERS: Final = 1000  # a name that has more addresses is not that of a cl
 LOOK_UP_SECONDS: Final = 2.0  # a resolver that answers later is asked again
 BETWEEN_LOOK_UPS: Final = 1.0  # seconds between two look-ups, whatever the number of unknown tags
 
-LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses `HOST:PORT` of a name; raises OSError."""
 
 
@@ -37,7 +37,7 @@ def normal(address: str) -> str:
     return written((host, port))
 
 
-async def look_up(host: str, port: int) -> Sequence[str]:
+async def resolve(host: str, port: int) -> Sequence[str]:
     """
     The addresses of the name, by DNS.
 
@@ -62,7 +62,7 @@ class Members:
     """
 
     _options: ClusterOptions
-    _look_up: LookUp = look_up
+    _resolve: Resolve = resolve
     own: str = attrs.field(init=False)
     _fixed: Sequence[str] = attrs.field(init=False)
     _addresses: dict[int, str] = attrs.field(factory=dict, init=False)  # by tag
@@ -104,7 +104,7 @@ class Members:
         host, port = split_address(self._options.service or "")
         try:
             with trio.move_on_after(LOOK_UP_SECONDS):
-                self._set(await self._look_up(host, port))
+                self._set(await self._resolve(host, port))
         except OSError:
             return  # the name may be unknown until the first gateway is ready
         finally:

@@ -144,7 +144,7 @@ class Rehearsal:
         Raises:
             Failure: the gateway doesn't answer, or refuses the order.
         """
-        self._before = await self._look()
+        self._before = await self._poll()
         failure: Failure | None = None
         async with trio.open_nursery() as producers:
             try:
@@ -162,7 +162,7 @@ class Rehearsal:
             raise failure
         if back_after is not None:
             self.narrate(f"all entities are back, {back_after:.1f} s after the end of the drill")
-        await self._look()
+        await self._poll()
         self._last_diverted = self._at
         empty_after = await self._until_empty(ended)
         outcome = await self._judge(seconds)
@@ -197,7 +197,7 @@ class Rehearsal:
             self.narrate("the drill begins" if drill is None else f"the drill begins: {drill.text}")
             with trio.move_on_after(self.order.seconds + 2 * LOOK):
                 while True:
-                    await self._look()
+                    await self._poll()
                     if self._drill is None:
                         break
                     # Another process changes its status, without a signal to this one.
@@ -235,12 +235,12 @@ class Rehearsal:
         """
         with trio.move_on_after(patience):
             while True:
-                if reached(await self._look()):
+                if reached(await self._poll()):
                     return trio.current_time() - since
                 await trio.sleep(LOOK)
         return None
 
-    async def _look(self) -> PairStatus:
+    async def _poll(self) -> PairStatus:
         """Return the status, and report its changes."""
         status = await self.read()
         pair, self._at, self._drill = status.pair, status.at, status.of(DRILL)
@@ -294,7 +294,7 @@ class Rehearsal:
         return text
 
     async def _judge(self, seconds: float) -> DrillOutcome:
-        pair, before = await self._look(), self._before
+        pair, before = await self._poll(), self._before
         assert before is not None, "it was read"
         moved = pair.syphon.moved - before.syphon.moved if pair.syphon.running else None
         traffic, load = self.traffic, self.load

@@ -144,14 +144,14 @@ class ShardSetup:
             self._empty &= {(queue.path.key, number) for queue, number in drains}
             for queue, number in drains:
                 if (queue.path.key, number) not in self._empty:
-                    await self._look(queue, number)
+                    await self._inspect(queue, number)
             if all((queue.path.key, number) in self._empty for queue, number in drains):
                 await self.table.changes.wait(seen)
                 continue
             with trio.move_on_after(self.drain_interval):
                 await self.table.changes.wait(seen)
 
-    async def _look(self, queue: ShardedQueue, number: int) -> None:
+    async def _inspect(self, queue: ShardedQueue, number: int) -> None:
         try:
             with trio.fail_after(_ASK_SECONDS):
                 info = await self.broker.inspect(queue.path.shard(number))

@@ -27,13 +27,13 @@ def leave_process_one(one: int = 1) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     worker = os.fork()
     if worker:
-        _look_after(worker)
+        _reap(worker)
     # A session of its own, as a terminal's interrupt would otherwise reach it twice.
     os.setsid()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
 
 
-def _look_after(worker: int) -> None:
+def _reap(worker: int) -> None:
     """Wait for each child; end as the worker ends."""
     for number in _PASSED_ON:
         signal.signal(number, lambda received, _: os.kill(worker, received))

@@ -16,7 +16,7 @@ from gateway.app.operations.checking import (
     _check_identity,
     _check_namespace,
     _check_records,
-    _look_at,
+    _try_queue,
     check,
 )
 from gateway.app.operations.findings import Findings, Grade
@@ -84,7 +84,7 @@ async def test_missing_rights_to_a_backlog_queue_are_those_of_its_broker(
     refuse(broker, Operation.MANAGE, NotAuthorized("access refused (403)"))
     locks: list[timedelta] = []
 
-    usable, [doubt] = await _look_at(broker, namespace, BacklogQueue(path=ORDERS), locks)
+    usable, [doubt] = await _try_queue(broker, namespace, BacklogQueue(path=ORDERS), locks)
 
     assert usable
     assert said in doubt

@@ -162,7 +162,7 @@ class Network:
             **{"address": address, "peers": ADDRESSES, "secrets": secrets or (SECRET,), **options}
         )
         rng = random.Random(f"{address} {len(self.nodes)} {trio.current_time()}")
-        members = Members(configured, self.look_up)
+        members = Members(configured, self.resolve)
         number = PARENT if processes is None else processes.own
         process = None if processes is None else number
         tokens = HolderTokens(tag_of(members.own), configured.secrets, rng, process)
@@ -206,7 +206,7 @@ class Network:
             options |= {"peers": ()}
         return await self.start(address, processes=processes, **options)
 
-    async def look_up(self, host: str, port: int) -> Sequence[str]:
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
         await trio.lowlevel.checkpoint()
         return self.found
 
