@@ -18,7 +18,7 @@ GATEWAY: Final = Path(__file__).parents[1] / "gateway"
 MOST: Final = {
     "take": 0,
     "end": 22,
-    "note": 15,
+    "note": 4,
     "tell": 0,
     "told": 2,
     "look": 5,

@@ -139,7 +139,9 @@ async def judge_backlog(
     return ownership(config, pairing, owners, destination)
 
 
-async def note_backlog(pairing: Pairing, secondary: Broker, destination: Destination) -> None:
+async def record_backlog_owner(
+    pairing: Pairing, secondary: Broker, destination: Destination
+) -> None:
     """
     Store the pair's identity with the backlog, if the primary has reported one and the credentials
     have the right to.
@@ -157,7 +159,7 @@ async def note_backlog(pairing: Pairing, secondary: Broker, destination: Destina
         await record_owner(secondary, pairing.options.label, owner, instead_of=destination.accepted)
 
 
-async def note_or_tell(
+async def record_or_report_owner(
     config: Config,
     pairing: Pairing,
     secondary: Broker,
@@ -165,15 +167,15 @@ async def note_or_tell(
     runtime: Runtime,
 ) -> None:
     """
-    As `note_backlog` for a backlog that isn't another pair's; if it seems to be another pair's,
-    report that instead. The notes stay as they are if the secondary doesn't answer.
+    As `record_backlog_owner` for a backlog that isn't another pair's. If it seems to be another
+    pair's, report that instead. The records stay as they are if the secondary doesn't answer.
     """
     verdict = await judge_backlog(config, pairing, secondary, destination)
     if verdict is not None:
         runtime.observer.report(Doubtful(text=verdict[1]))
         return
     with trio.move_on_after(ASK_SECONDS), suppress(BrokerError):
-        await note_backlog(pairing, secondary, destination)
+        await record_backlog_owner(pairing, secondary, destination)
 
 
 async def refuse_confusion(
@@ -202,7 +204,7 @@ async def refuse_confusion(
         runtime.observer.report(Doubtful(text=text))
     if destination.adopted or is_own(config.namespaces[pairing.secondary]):
         with trio.move_on_after(ASK_SECONDS), suppress(BrokerError):
-            await note_backlog(pairing, secondary, destination)
+            await record_backlog_owner(pairing, secondary, destination)
 
 
 def about_primary(pairing: Pairing, destination: Destination) -> str:

@@ -27,9 +27,9 @@ class Outage:
         """The earliest time at which the outage may have begun; infinity: there was no outage."""
         return min((since for since, _ in self._cases), default=inf)
 
-    def note(self, began: float, at: float, *, counts: bool) -> None:
+    def record_failure(self, began: float, at: float, *, counts: bool) -> None:
         """
-        Note a failed attempt, the last so far. `counts`: the attempt surely counts; otherwise it
+        Record a failed attempt, the last so far. `counts`: the attempt surely counts; otherwise it
         may count.
         """
         counted = min(

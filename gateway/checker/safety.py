@@ -160,7 +160,7 @@ def _by_attempts(run: Run) -> Iterator[Problem]:
     for record in run.mixed(Attempted, Paused, Killed, EntityStateMoved):
         assert isinstance(record, Attempted | Paused | Killed | EntityStateMoved)
         process = record.process.removeprefix(SYPHON_IN)
-        found = gateways.setdefault(process, _GatewayStreaks(run.bounds)).note(record)
+        found = gateways.setdefault(process, _GatewayStreaks(run.bounds)).judge(record)
         if isinstance(record, EntityStateMoved) and _attempt_hung(run, record):
             found = (each for each in found if each[0] is not Invariant.S10)
         yield from found
@@ -231,7 +231,7 @@ class _Streak:
     def __attrs_post_init__(self) -> None:
         self.outage = Outage(self.bounds.failover_interval + self.bounds.slack)
 
-    def note(self, record: Record) -> Iterator[Problem]:
+    def judge(self, record: Record) -> Iterator[Problem]:
         match record:
             case Attempted():
                 yield from self._attempted(record)
@@ -254,7 +254,7 @@ class _Streak:
                 yield from self._failed(attempt)
         elif against:  # a late answer may count, or may be ignored
             self.counts_since = self.overdue = None
-            self.outage.note(attempt.began, attempt.at, counts=False)
+            self.outage.record_failure(attempt.began, attempt.at, counts=False)
         else:
             self._forget()
 
@@ -265,7 +265,7 @@ class _Streak:
         begun a new streak here, as a cut-off attempt may.
         """
         if self.state is State.SUSPECT and self._speaks_against(attempt):
-            self.outage.note(attempt.began, attempt.at, counts=False)
+            self.outage.record_failure(attempt.began, attempt.at, counts=False)
             if attempt.began - self.last >= self.bounds.failover_interval:
                 self.counts_since = self.overdue = None
 
@@ -281,7 +281,7 @@ class _Streak:
         slack, interval = self.bounds.slack, self.bounds.failover_interval
         late = attempt.began <= self.void_before
         counts = attempt.end in {*COUNTS, End.ACCEPTED} and not late
-        self.outage.note(attempt.began, attempt.at, counts=counts)
+        self.outage.record_failure(attempt.began, attempt.at, counts=counts)
         if counts:
             self.outage.silence = interval + slack
         if self.state not in NOT_OVER or late:
@@ -328,18 +328,18 @@ class _GatewayStreaks:
     streaks: dict[str, _Streak] = attrs.field(factory=dict)
     void_before: float = -inf
 
-    def note(self, record: Attempted | Paused | Killed | EntityStateMoved) -> Iterator[Problem]:
+    def judge(self, record: Attempted | Paused | Killed | EntityStateMoved) -> Iterator[Problem]:
         if isinstance(record, Attempted):
             for streak in self._excused_by(record):
                 streak.excuse(record)
         match record:
             case Attempted(way=Way.PRIMARY | Way.PROBE) | EntityStateMoved():
                 fresh = _Streak(record.entity, self.bounds, self.void_before)
-                yield from self.streaks.setdefault(record.entity, fresh).note(record)
+                yield from self.streaks.setdefault(record.entity, fresh).judge(record)
             case Paused() | Killed():
                 self.void_before = record.at
                 for streak in self.streaks.values():
-                    yield from streak.note(record)
+                    yield from streak.judge(record)
 
     def _excused_by(self, attempt: Attempted) -> list[_Streak]:
         """The streaks that this attempt is no attempt of, and may have begun all the same."""

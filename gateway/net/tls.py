@@ -163,10 +163,10 @@ def _harden(context: ssl.SSLContext) -> None:
     # OpenSSL forgets a certificate that it doesn't trust, and its error doesn't name it. Python
     # offers the messages of a handshake under this private name only (`ssl`, since 3.8).
     context.sslobject_class = WatchedObject
-    context._msg_callback = _note_certificate  # type: ignore[attr-defined]
+    context._msg_callback = _record_certificate  # type: ignore[attr-defined]
 
 
-def _note_certificate(
+def _record_certificate(
     connection: ssl.SSLObject, direction: str, version: int, content: int, kind: int, data: bytes
 ) -> None:
     if kind == _CERTIFICATE and direction == "read" and isinstance(connection, WatchedObject):

@@ -15,7 +15,7 @@ def outage(*attempts):
     """
     one = Outage(SILENCE)
     for began, at, counts in attempts:
-        one.note(began, at, counts=counts)
+        one.record_failure(began, at, counts=counts)
     return one
 
 
@@ -46,5 +46,5 @@ def test_a_success_ends_an_outage():
     one.forget()
     assert one.since == inf
 
-    one.note(4, 5, counts=True)
+    one.record_failure(4, 5, counts=True)
     assert one.since == 5

@@ -219,7 +219,7 @@ class Laws:
         began, interval = now - probe.took, self.scenario.pair.failover_interval
         for streak in self._streaks.values():
             if streak.state == State.SUSPECT.value:
-                streak.outage.note(began, now, counts=False)
+                streak.outage.record_failure(began, now, counts=False)
                 if began - streak.last_failure >= interval:
                     streak.failing_since, streak.overdue = None, False
 
@@ -437,7 +437,7 @@ class Laws:
         began = now - call.took
         late = began <= max(streak.changed, self._void_before)
         must_count = self._must_fail_over(call)
-        streak.outage.note(began, now, counts=must_count and not late)
+        streak.outage.record_failure(began, now, counts=must_count and not late)
         if must_count and not late:
             streak.outage.silence = interval + SLACK
         if streak.state not in PRIMARY or late:
@@ -461,7 +461,7 @@ class Laws:
             streak.outage.forget()
         else:  # it may count, or say nothing
             now = trio.current_time()
-            streak.outage.note(now - call.took, now, counts=False)
+            streak.outage.record_failure(now - call.took, now, counts=False)
 
     def _must_fail_over(self, call: Call) -> bool:
         """Seen from outside, not every failure is an outage: it may be busy, full, or cancelled."""

@@ -38,7 +38,7 @@ from gateway.app.assembly.records import RecordParts, make_records
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.wrapper_rows import Wrapping
 from gateway.app.assembly.wrappers import home_wrappers, wrapped, wrappers
-from gateway.app.identities import find_destination, note_or_tell, refuse_confusion
+from gateway.app.identities import find_destination, record_or_report_owner, refuse_confusion
 from gateway.app.namespaces import Sides
 from gateway.app.operations.control_calls import of_control
 from gateway.app.runtime import Runtime
@@ -188,7 +188,7 @@ async def _make_pair(
     note: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint  # the parent stores it
     if plan.role.leads:
         await refuse_confusion(config, pairing, secondary, destination, runtime)
-        note = partial(note_or_tell, config, pairing, secondary, destination, runtime)
+        note = partial(record_or_report_owner, config, pairing, secondary, destination, runtime)
     gauge = make_gauge(pairing, sides, runtime)
     envelope = make_envelope(pairing, pairing.options.label, runtime)
     records = make_records(pairing, envelope, secondary, runtime, plan.role)

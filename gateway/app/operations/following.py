@@ -50,14 +50,14 @@ async def follow_events(
     endpoint = await admin_here(config, choice)
     last = ""
 
-    def note(event: ServerEvent) -> None:
+    def remember(event: ServerEvent) -> None:
         nonlocal last
         last = event.id or last
         show(event)
 
     while True:
         try:
-            await _follow(endpoint, recent, last, note)
+            await _follow(endpoint, recent, last, remember)
         except BrokerError as error:
             if not error.counts_as_outage:
                 raise failure_of(endpoint, error) from error
@@ -65,7 +65,7 @@ async def follow_events(
             await trio.sleep(RETRY_SECONDS)
 
 
-async def _follow(endpoint: AdminEndpoint, recent: int, last: str, note: Show) -> None:
+async def _follow(endpoint: AdminEndpoint, recent: int, last: str, show: Show) -> None:
     authorization = endpoint.authorization(Right.LISTEN)
     fields = {} if authorization is None else {"Authorization": authorization}
     if last:
@@ -75,4 +75,4 @@ async def _follow(endpoint: AdminEndpoint, recent: int, last: str, note: Show) -
         endpoint.place, request, connect_timeout=CONNECT_SECONDS, silence=SILENCE_SECONDS
     ) as events:
         while True:
-            note(await events.next())
+            show(await events.next())

@@ -9,7 +9,12 @@ import trio
 
 from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.identities import check_adopted, find_destination, judge_backlog, note_backlog
+from gateway.app.identities import (
+    check_adopted,
+    find_destination,
+    judge_backlog,
+    record_backlog_owner,
+)
 from gateway.app.namespaces import is_to_come, reason_of, refused, rights_of
 from gateway.app.operations.findings import Grade
 from gateway.app.operations.targets import enter_or_ask, find_running
@@ -125,7 +130,7 @@ async def _provision(
                         further=further_queues(pairing.options),
                     )
                     if destination is not None:
-                        await note_backlog(pairing, broker, destination)
+                        await record_backlog_owner(pairing, broker, destination)
         except Failure as failure:
             failed = failure
         except (BrokerError, trio.TooSlowError) as error:

@@ -137,7 +137,7 @@ class BacklogModel:
         if reading.pending is None:
             self._has_changed = False
             return
-        self._note_trend(reading.as_of, reading.pending)
+        self._record_trend(reading.as_of, reading.pending)
         least, most = self._others_by(reading, reading.pending)
         agrees = is_first or least <= self._others <= most
         self._agreed = self._agreed + 1 if agrees else 0
@@ -270,7 +270,7 @@ class BacklogModel:
         found = [each for each in self._changes if each.at >= date]
         return sum(each.diverted for each in found), sum(each.moved for each in found)
 
-    def _note_trend(self, as_of: datetime, pending: int) -> None:
+    def _record_trend(self, as_of: datetime, pending: int) -> None:
         last = self._readings[-1] if self._readings else None
         if last is not None and last[0] >= as_of:  # the same counts again, or a clock set back
             return

@@ -251,7 +251,7 @@ class ClaimedReceiver(Wrapper):
             await self._back_off(held, str(error))
             return None
         self.dependencies.misses.pop(claim.id, None)
-        self._note(delivery, claim)
+        self._remember_claim(delivery, claim)
         return attrs.evolve(delivery, message=message)
 
     async def _read_body(self, held: _FetchedDelivery, claim: Claim) -> Message:
@@ -323,7 +323,7 @@ class ClaimedReceiver(Wrapper):
         """The end of a lock that was received or renewed just now."""
         return LockEnds.of(delivery.locked_until, self.dependencies.clock(), trio.current_time())
 
-    def _note(self, delivery: Delivery, claim: Claim) -> None:
+    def _remember_claim(self, delivery: Delivery, claim: Claim) -> None:
         """Remember the claim to complete in the store when that delivery is completed."""
         alone = claims.belongs_to(claim, self.entity) and delivery.dead_letter_source is None
         if alone and delivery.lock_token is not None:
@@ -374,7 +374,7 @@ class ClaimedReceiver(Wrapper):
             return delivery
         claim = claims.claim_of(delivery.message)
         message = await self.claim_check.check_out(claim, delivery.message)
-        self._note(delivery, claim)
+        self._remember_claim(delivery, claim)
         return attrs.evolve(delivery, message=message)
 
     async def _give_back(self, taken: Sequence[Delivery]) -> None:

@@ -120,7 +120,7 @@ class ClusterServer:
         except BrokerError as error:
             return error
 
-    def _note(self, news: News) -> None:
+    def _apply(self, news: News) -> None:
         if isinstance(news, SuspectEntities):
             for each in news.suspicions:
                 self._advise(each.entity, each.age, f"advice of {news.sender}: {each.reason}")
@@ -141,7 +141,7 @@ class ClusterServer:
     async def _done(self, request: HeldRequest | News) -> HeldAnswer:
         match request:
             case SuspectEntities() | NameOrderer():
-                self._note(request)
+                self._apply(request)
                 return HeldAnswer()
             case SettleHeld(entity, lock_token, settlement):
                 await self._leases.settle(entity, lock_token, settlement)

@@ -118,7 +118,7 @@ async def redrive(
 async def _run(driver: Driver, wish: RedriveOptions, moved: Callable[[int], None]) -> Redriven:
     count = 0
 
-    def note(messages: int) -> None:
+    def count_moved(messages: int) -> None:
         nonlocal count
         count += messages
         moved(messages)
@@ -131,7 +131,9 @@ async def _run(driver: Driver, wish: RedriveOptions, moved: Callable[[int], None
 
         await nursery.start(SignalWatch(stop).run)
         order = wish.order
-        redriven = await driver.run(order.selected, moved=note, rate=wish.rate, reason=order.reason)
+        redriven = await driver.run(
+            order.selected, moved=count_moved, rate=wish.rate, reason=order.reason
+        )
         nursery.cancel_scope.cancel()
     return redriven or Redriven(moved=count, problems=("it was stopped",))
 
