@@ -127,13 +127,13 @@ async def _read(audited: AuditedNamespace, queue: EntityPath, place: CopyPlace) 
             deliveries: Sequence[Delivery] = ()
             with trio.move_on_after(LOOK):
                 deliveries = await receiver.receive(PAGE)
-            records += [_found(audited, queue, place, delivery) for delivery in deliveries]
+            records += [_copy_found(audited, queue, place, delivery) for delivery in deliveries]
             await settle_or_raise(receiver, [(delivery, Complete()) for delivery in deliveries])
             if not deliveries and await _is_empty(audited.broker, queue):
                 return records
 
 
-def _found(
+def _copy_found(
     audited: AuditedNamespace, queue: EntityPath, place: CopyPlace, delivery: Delivery
 ) -> Found:
     message = delivery.message

@@ -170,7 +170,7 @@ class TokenRule:
 
 def _values(claims: Mapping[str, Any], name: str) -> Iterator[str]:
     """The texts of that claim."""
-    for value in _found(claims, name):
+    for value in _values_of(claims, name):
         if isinstance(value, str):
             yield value
             if name in _LISTS_OF_WORDS:
@@ -179,13 +179,13 @@ def _values(claims: Mapping[str, Any], name: str) -> Iterator[str]:
             yield from (item for item in value if isinstance(item, str))
 
 
-def _found(claims: Mapping[str, Any], name: str) -> Iterator[Any]:
+def _values_of(claims: Mapping[str, Any], name: str) -> Iterator[Any]:
     if name in claims:
         yield claims[name]
     for dot in re.finditer(r"\.", name):
         inner = claims.get(name[: dot.start()])
         if isinstance(inner, dict):
-            yield from _found(inner, name[dot.end() :])
+            yield from _values_of(inner, name[dot.end() :])
 
 
 @attrs.frozen(kw_only=True)

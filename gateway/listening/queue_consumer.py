@@ -79,7 +79,7 @@ class QueueConsumer(Generic[T]):
         while not self._draining.is_set():
             await self._serve()
             self._report_started()
-            await self._rest()
+            await self._back_off()
         self._report_started()
 
     def drain(self) -> None:
@@ -198,7 +198,7 @@ class QueueConsumer(Generic[T]):
                     self._record_failure(error)
                     if self._give_up_receiver():
                         return
-                    await self._rest()
+                    await self._back_off()
                     continue
                 self._failures = 0
                 if deliveries:
@@ -348,7 +348,7 @@ class QueueConsumer(Generic[T]):
         self._takers.cancel_scope.cancel()
         return True
 
-    async def _rest(self) -> None:
+    async def _back_off(self) -> None:
         """Back off after a failure, unless a drain begins."""
         with trio.move_on_at(self._paused_until):
             await self._draining.wait()

@@ -172,7 +172,7 @@ class RabbitmqReceiver:
         held = [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
         taken = self._deliveries.hand_out(held)
         if self._consumer is not None and self._deliveries.outgrows(self._consumer, limit):
-            self._part()
+            self._cancel_consumer()
         if self._mode is ReceiveMode.PEEK_LOCK:
             return taken
         return await self._deleted(taken)
@@ -418,7 +418,7 @@ class RabbitmqReceiver:
         self._channel = channel
         return channel
 
-    def _part(self) -> None:
+    def _cancel_consumer(self) -> None:
         """Cancel the consumer without waiting, so some deliveries may still arrive."""
         if self._consumer is not None and self._channel is not None:
             self._channel.ask(commands.Basic.Cancel(consumer_tag=self._consumer.tag))
@@ -468,7 +468,7 @@ class RabbitmqReceiver:
         if channel is None:
             return
         if self._deliveries.is_full:  # the message was in transit when the consumer was cancelled
-            self._part()
+            self._cancel_consumer()
             channel.send(commands.Basic.Nack(delivery_tag=method.delivery_tag, requeue=True))
             return
         if consumer is None or consumer.tag != method.consumer_tag:
@@ -499,7 +499,7 @@ class RabbitmqReceiver:
         self._deliveries.add(held)
         self._buffer.append(held)
         if self._deliveries.is_full:
-            self._part()
+            self._cancel_consumer()
         self._last_arrival = now
         if self._arrived:  # the check is cheaper than waking no task
             self._arrived.unpark_all()

@@ -290,7 +290,7 @@ def build_answer(answer: HeldAnswer | BrokerError) -> bytes:
     """Build the content of an answer."""
     head: dict[str, Any] = {}
     if isinstance(answer, BrokerError):
-        head |= _said(answer)
+        head |= _error_head(answer)
     else:
         head["done"] = True
         if answer.until is not None:
@@ -360,7 +360,7 @@ def _decoded(rest: bytes) -> Properties:
         raise InvalidRequest(str(error)) from error
 
 
-def _said(error: BrokerError) -> dict[str, Any]:
+def _error_head(error: BrokerError) -> dict[str, Any]:
     kinds = type(error).__mro__
     known = next((kind.__name__ for kind in kinds if kind.__name__ in _ERRORS), None)
     if error.outcome is Outcome.UNKNOWN:

@@ -109,7 +109,7 @@ class Drills:
             ControlCalled.by(operator, END, changed=running is not None, targets=targets)
         )
         if running is not None:
-            self._end(operator.name)
+            self._restore(operator.name)
         return DrillAnswer(
             action=END, changed=running is not None, before=before, after=self.state()
         )
@@ -125,7 +125,7 @@ class Drills:
                 self._stop_if_over()
         finally:
             if self._drill is not None:
-                self._end("")
+                self._restore("")
 
     def _checked(self, order: DrillOrder) -> str:
         """The name of the order's namespace."""
@@ -160,9 +160,9 @@ class Drills:
 
     def _stop_if_over(self) -> None:
         if self._drill is not None and trio.current_time() >= self._deadline:
-            self._end("")
+            self._restore("")
 
-    def _end(self, ended_by: str) -> None:
+    def _restore(self, ended_by: str) -> None:
         drill, self._drill = self._drill, None
         assert drill is not None, "the callers have checked"
         self.cuts[drill.namespace].restore()

@@ -260,7 +260,7 @@ class OrderedSends:
             if call.is_pending and call.turn.before is None:
                 await self._deliver_all(call, deliver)
         finally:
-            self._end(call)
+            self._release(call)
         for part in call.parts:
             if part.batch.is_pending:
                 part.batch.tainted |= call.goes_along
@@ -287,7 +287,7 @@ class OrderedSends:
             return error
         return Unavailable("an earlier send of the same order had no answer yet")
 
-    def _end(self, call: _Call) -> None:
+    def _release(self, call: _Call) -> None:
         """End the call's turn, if that hasn't ended."""
         call.turn.release()
         calls = self._calls.get(call.digest, {})
@@ -350,7 +350,7 @@ class OrderedSends:
             for other in others:
                 other.copy_verdict(whole)
                 if not other.is_pending:
-                    self._end(other)
+                    self._release(other)
 
     async def try_ways(
         self, sending: Sending, key: OrderKey, *, is_forwarded: bool = False

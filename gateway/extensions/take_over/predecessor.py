@@ -135,7 +135,7 @@ async def find_predecessor(
     if "refused" in message:
         close_all(descriptors)
         _not_now(f"the gateway at {path} refuses: {message['refused']}")
-    given = _given(message, descriptors)
+    given = _sockets_of(message, descriptors)
     stack.callback(given.close)
     return Predecessor(
         channel=channel,
@@ -161,7 +161,7 @@ async def _received(channel: DescriptorChannel) -> tuple[Mapping[str, Any], list
         raise Failure(f"take_over: the running gateway sends something else: {error}") from error
 
 
-def _given(message: Mapping[str, Any], descriptors: list[int]) -> GivenSockets:
+def _sockets_of(message: Mapping[str, Any], descriptors: list[int]) -> GivenSockets:
     entries, rest = [], list(descriptors)
     for bind, count in message["endpoints"]:
         entries.append((str(bind), rest[:count]))

@@ -93,7 +93,7 @@ async def run_agent(
     steering = ProcessControl(
         observer=runtime.observer,
         readiness=readiness,
-        ask_end=partial(_end, list(pools), agent, runtime, readiness),
+        ask_end=partial(_drain, list(pools), agent, runtime, readiness),
         work=partial(_work, list(pools)),
         reloader=reloader,
     )
@@ -145,7 +145,7 @@ def _work(pools: list[ProcessPool]) -> Workload:
     )
 
 
-def _end(
+def _drain(
     pools: list[ProcessPool], agent: Agent, runtime: Runtime, readiness: Readiness, reason: str
 ) -> None:
     if readiness.is_ending:

@@ -158,7 +158,7 @@ class ProcessPool:
                 while True:
                     await self._poll()
                     await self._match(nursery)
-                    await self._rest()
+                    await self._wait_until_due()
             for worker in self._present:
                 self._release(nursery, worker)
 
@@ -326,7 +326,7 @@ class ProcessPool:
             event = ProcessKilled(listener=self.listener, pid=worker.process.pid)
             self.observer.report(event)
 
-    async def _rest(self) -> None:
+    async def _wait_until_due(self) -> None:
         """Wait until the next look is due, which may change meanwhile."""
         with trio.CancelScope(deadline=self._next_look()) as self._sleep:
             await trio.sleep_forever()

@@ -175,24 +175,24 @@ class _Look:
             version=self._connection.pragma("user_version"),
         )
         self._check_database()
-        with self._part("number of commits"):
+        with self._recording_problems("number of commits"):
             found = self._compare(found)
-        with self._part("queues"):
+        with self._recording_problems("queues"):
             found = self._count(found)
-        with self._part("entities"):
+        with self._recording_problems("entities"):
             self._check_entities(found.version)
-        with self._part("checksums"):
+        with self._recording_problems("checksums"):
             self._check_checksums(found.version)
-        with self._part("numbers of messages"):
+        with self._recording_problems("numbers of messages"):
             self._check_numbers(found.version)
-        with self._part("messages"):
+        with self._recording_problems("messages"):
             self._check_messages(found.version)
-        with self._part("rows of queues"):
+        with self._recording_problems("rows of queues"):
             self._find_orphans()
         return attrs.evolve(found, problems=tuple(self._problems), doubts=tuple(self._doubts))
 
     @contextmanager
-    def _part(self, name: str) -> Iterator[None]:
+    def _recording_problems(self, name: str) -> Iterator[None]:
         """Turn an unreadable part into a problem, so that the other parts are still checked."""
         try:
             yield
@@ -200,7 +200,7 @@ class _Look:
             self._problems.append(f"{name}: {error}")
 
     def _check_database(self) -> None:
-        with self._part("database"):
+        with self._recording_problems("database"):
             self._problems += schema.flaws(self._connection, f"integrity_check({_MOST_FOUND})")
 
     def _compare(self, found: Inspection) -> Inspection:
@@ -209,7 +209,7 @@ class _Look:
         mark = read_mark(marks)
         if mark is None and store.commits > 0:
             self._doubts.append(f"{marks} is missing: nobody knows whether commits are missing")
-        with self._part("sequence numbers"):
+        with self._recording_problems("sequence numbers"):
             highest: Any = self._connection.execute(_HIGHEST).get
             if highest >= sequence:
                 text = f"there is a message {highest}, and {sequence} is next: numbers come twice"
@@ -248,10 +248,10 @@ class _Look:
         if version != VERSION:
             return
         for name, kind, text in self._connection.execute(_ENTITIES):
-            with self._part(f"properties of {name}"):
+            with self._recording_problems(f"properties of {name}"):
                 read_properties(kind, text)
         for name, *rule in self._connection.execute(_RULES):
-            with self._part(f"a rule of {name}"):
+            with self._recording_problems(f"a rule of {name}"):
                 read_rule(*rule)
 
     def _check_checksums(self, version: int) -> None:

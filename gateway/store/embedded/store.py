@@ -198,7 +198,7 @@ class Store:
             return self._upkeep.shrink()
         self._begin()
         self._upkeep.remove_slice(queue)
-        self._end()
+        self._commit_prepared()
         return True
 
     def close(self) -> None:
@@ -221,7 +221,7 @@ class Store:
         self._connection.execute(
             "UPDATE store SET survivors = ? WHERE survivors IS NULL", (self._survivors,)
         )
-        self._end()
+        self._commit_prepared()
 
     def forsake(self) -> None:
         """Close after an error: write nothing more, not even a checkpoint."""
@@ -277,9 +277,9 @@ class Store:
     def _save_counts(self) -> None:
         self._counts.urgent = True
         self._begin()
-        self._end()
+        self._commit_prepared()
 
-    def _end(self) -> None:
+    def _commit_prepared(self) -> None:
         self.prepare()
         self.commit()
 

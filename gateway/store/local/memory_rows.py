@@ -82,7 +82,7 @@ class MemoryRows:
         return found[0] if found else None
 
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
-        return self._found(self._order[state].between(sequence, _EVER, limit))
+        return self._existing(self._order[state].between(sequence, _EVER, limit))
 
     def page(self, state: State, sequence: int, limit: int, most_bytes: int) -> Sequence[Row]:
         rows = self.after(state, sequence, limit)
@@ -90,15 +90,15 @@ class MemoryRows:
 
     def due(self, date: int, limit: int, *, hidden: bool) -> Sequence[Row]:
         index = self._hidden if hidden else self._due
-        return self._found(index.between(-1, date, limit))
+        return self._existing(index.between(-1, date, limit))
 
     def expired(self, since: int, wall: int, limit: int) -> Sequence[Row]:
-        return self._found(self._expiry.between(since, wall, limit))
+        return self._existing(self._expiry.between(since, wall, limit))
 
     def in_session(self, session: str, sequence: int, limit: int) -> Sequence[Row]:
         numbers = self._sessions.get(session, [])
         start = bisect.bisect_right(numbers, sequence)
-        return self._found(numbers[start : start + limit])
+        return self._existing(numbers[start : start + limit])
 
     def next_due(self, *, hidden: bool) -> int | None:
         return (self._hidden if hidden else self._due).first(-1)
@@ -161,7 +161,7 @@ class MemoryRows:
         elif row.expires is not None and row.state is State.ACTIVE:
             yield self._expiry, row.expires
 
-    def _found(self, sequences: Iterable[int]) -> list[Row]:
+    def _existing(self, sequences: Iterable[int]) -> list[Row]:
         return [self._rows[sequence] for sequence in sequences]
 
 

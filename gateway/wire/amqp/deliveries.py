@@ -101,7 +101,7 @@ class Deliveries:
             self._drop(link, first, transfer)
         elif transfer.more or link.arriving is not None:
             link.arriving = attrs.evolve(first, settled=settled, state=state)
-            self._part(link, payload, more=transfer.more)
+            self._add_partial(link, payload, more=transfer.more)
         else:
             self._whole(link, first, first.delivery_id, first.tag, payload, settled=settled)
         return link
@@ -131,7 +131,7 @@ class Deliveries:
         self.report(LinkDetached(link=link.id, closed=True, error=error))
         detach(self.registry, self.output, link, error, closed=True)
 
-    def _part(self, link: Link, data: bytes, *, more: bool) -> None:
+    def _add_partial(self, link: Link, data: bytes, *, more: bool) -> None:
         """Keep the bytes of a message until its last frame."""
         registry, first = self.registry, link.arriving
         assert first is not None, "a delivery is arriving"

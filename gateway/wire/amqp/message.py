@@ -324,7 +324,7 @@ def write_by_sections(message: Message) -> tuple[bytes, ...]:
     parts += _sections(message, kept, (PROPERTIES, APPLICATION_PROPERTIES))
     parts += _body_parts(message.body, kept.get(_BODY))
     if message.footer or FOOTER in kept:
-        parts.append(_part(FOOTER, message.footer, kept.get(FOOTER)))
+        parts.append(_section(FOOTER, message.footer, kept.get(FOOTER)))
     return tuple(parts)
 
 
@@ -336,11 +336,11 @@ def _sections(
         codec, section = _CODECS[code], kept.get(code)
         value = codec.of(message)
         if section is not None or value != codec.nothing:
-            parts.append(_part(code, value, section))
+            parts.append(_section(code, value, section))
     return parts
 
 
-def _part(code: int, value: Any, kept: EncodedSection | None) -> bytes:
+def _section(code: int, value: Any, kept: EncodedSection | None) -> bytes:
     if kept is None:
         return _write(code, value)
     if _is_same(value, kept.value):

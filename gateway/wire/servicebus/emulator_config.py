@@ -163,7 +163,7 @@ class _ConfigReader:
 
     def _rule_properties(self, rule: dict[str, Any]) -> tuple[Filter, SqlAction | None]:
         known = {"FilterType", "SqlFilter", "CorrelationFilter", "Action"}
-        table = self._part(rule, "Properties", known)
+        table = self._required(rule, "Properties", known)
         action = table.get("Action")
         rule_filter = self._filter(table)
         if action is None:
@@ -176,7 +176,7 @@ class _ConfigReader:
                 return SqlFilter(expression=self._expression(table, "SqlFilter"))
             case "Correlation":
                 known = {*_CORRELATION_FIELDS, "Properties"}
-                wanted = self._part(table, "CorrelationFilter", known)
+                wanted = self._required(table, "CorrelationFilter", known)
                 fields = {
                     name: _text(wanted[key]) or None
                     for key, name in _CORRELATION_FIELDS.items()
@@ -189,9 +189,9 @@ class _ConfigReader:
                 raise InvalidRequest(f"FilterType: Sql or Correlation expected, got {other!r:.60}")
 
     def _expression(self, table: dict[str, Any], key: str) -> str:
-        return _text(self._part(table, key, {"SqlExpression"}).get("SqlExpression"))
+        return _text(self._required(table, key, {"SqlExpression"}).get("SqlExpression"))
 
-    def _part(self, table: dict[str, Any], key: str, known: Iterable[str]) -> dict[str, Any]:
+    def _required(self, table: dict[str, Any], key: str, known: Iterable[str]) -> dict[str, Any]:
         """An object that the object around it requires."""
         try:
             return self._table(table.get(key), known)

@@ -201,10 +201,10 @@ def decode_delivery(
         MessageError: the payload isn't a message, or lacks the sequence number.
     """
     message, said = _read_usual(payload) or _read_any(payload)
-    sequence = _said(said, _SEQUENCE, int)
+    sequence = _annotation(said, _SEQUENCE, int)
     if sequence is None:
         raise MessageError(f"message-annotations: {_SEQUENCE} is missing")
-    state = _said(said, _STATE, int) or 0
+    state = _annotation(said, _STATE, int) or 0
     expires = message.absolute_expiry  # the namespace's: see `_stamped`
     if expires is not None:
         message = derive_message(message, absolute_expiry=None)
@@ -213,12 +213,12 @@ def decode_delivery(
         sequence_number=sequence,
         lock_token=lock_token,
         delivery_count=deliveries_before(message)[0] + (0 if peeked else 1),
-        enqueued=_said(said, _ENQUEUED, datetime),
-        enqueued_sequence_number=_said(said, _ENQUEUED_SEQUENCE, int),
+        enqueued=_annotation(said, _ENQUEUED, datetime),
+        enqueued_sequence_number=_annotation(said, _ENQUEUED_SEQUENCE, int),
         expires=expires if isinstance(expires, datetime) else None,
-        locked_until=_said(said, _LOCKED_UNTIL, datetime),
+        locked_until=_annotation(said, _LOCKED_UNTIL, datetime),
         state=_STATES[state] if 0 <= state < len(_STATES) else MessageState.ACTIVE,
-        dead_letter_source=_said(said, _DEAD_LETTER_SOURCE, str),
+        dead_letter_source=_annotation(said, _DEAD_LETTER_SOURCE, str),
     )
 
 
@@ -337,7 +337,7 @@ def _own_annotations(message: Message) -> list[bytes]:
     ]
 
 
-def _said(annotations: Properties, name: str, kind: type) -> Any:
+def _annotation(annotations: Properties, name: str, kind: type) -> Any:
     """Return one of the namespace's annotations; None if it is missing, or has another type."""
     value: Value = annotations.get(name)
     if isinstance(value, Typed):
