@@ -1,4 +1,7 @@
-"""The core works without each extension: neither its folder nor its line in the list is there."""
+"""
+The core works without each extension, and without them all: neither their folders nor their lines
+in the list are there.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +14,14 @@ from gateway.extensions.listing import EXTENSIONS
 from tests.harness.known import known
 from tests.harness.without import copy_without, run_tests
 
-# The pair, an outage, the syphon, a restart, and each protocol.
-TESTS: Final = (
+# The assembly of each process, by the list: a pair, a restart, a syphon.
+PROCESSES: Final = (
+    "tests/e2e/test_serve.py::test_the_embedded_default_is_a_pair_that_serves",
+    "tests/e2e/test_serve.py::test_a_killed_broker_has_what_it_acknowledged",
+    "tests/e2e/test_serve.py::test_a_syphon_of_its_own_moves_the_backlog",
+)
+# An outage, the spool, and each protocol; their modules import no extension.
+PARTS: Final = (
     "tests/app/test_spooling.py",
     "tests/pairing/test_broker.py",
     "tests/pairing/test_state_file.py",
@@ -20,9 +29,6 @@ TESTS: Final = (
     "tests/frontends/amqp/test_outgoing.py",
     "tests/frontends/servicebus/test_rest_receive.py",
     "tests/frontends/storage_queue/test_doubtful_settlements.py",
-    "tests/e2e/test_serve.py::test_the_embedded_default_is_a_pair_that_serves",
-    "tests/e2e/test_serve.py::test_a_killed_broker_has_what_it_acknowledged",
-    "tests/e2e/test_serve.py::test_a_syphon_of_its_own_moves_the_backlog",
 )
 
 
@@ -76,14 +82,24 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
 def test_the_core_works_without_an_extension_which_alone_knows_its_options_and_events(
     extension: Extension, tmp_path: Path
 ) -> None:
-    copy_without(extension, tmp_path)
+    copy_without([extension], tmp_path)
 
-    ran = run_tests(extension, tmp_path, TESTS)
+    ran = run_tests([extension], tmp_path, PROCESSES)
 
     assert ran.code == 0, ran.output
     gone = {kind: set(names) - set(ran.known[kind]) for kind, names in known().items()}
     inner = {path for path in gone["options"] if path.rpartition(".")[0] in gone["options"]}
     assert {"options": gone["options"] - inner, "events": gone["events"]} == WORDS[extension.name]
+
+
+@pytest.mark.slow
+def test_the_core_works_without_any_extension(tmp_path: Path) -> None:
+    copy_without(EXTENSIONS, tmp_path)
+
+    ran = run_tests(EXTENSIONS, tmp_path, (*PARTS, *PROCESSES))
+
+    assert ran.code == 0, ran.output
+    assert all(set(ran.known[kind]) < set(names) for kind, names in known().items())
 
 
 def test_each_extension_has_a_page_that_names_its_modules() -> None:

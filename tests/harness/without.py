@@ -1,5 +1,5 @@
 """
-A copy of the package without one extension: neither its folder, nor its line in the list.
+A copy of the package without some extensions: neither their folders, nor their lines in the list.
 
 As a plug-in of pytest this module refuses to run tests on any other package, and writes what that
 one knows.
@@ -22,27 +22,31 @@ from tests.harness.known import known
 
 ROOT: Final = Path(__file__).parents[2]
 LISTING: Final = "gateway/extensions/listing.py"
-_NAME: Final = "PAIRGATE_WITHOUT"  # variable with the name of the package that must not be there
+_NAMES: Final = "PAIRGATE_WITHOUT"  # variable with the names of packages that must not be there
 _KNOWN: Final = "PAIRGATE_KNOWN"  # variable with the file of what the copy knows
 
 
-def copy_without(extension: Extension, folder: Path) -> None:
+def copy_without(extensions: Sequence[Extension], folder: Path) -> None:
     """
-    Put the package into that folder, without the extension. All files but the list are links.
+    Put the package into that folder, without the extensions. All files but the list are links.
 
     Raises:
-        ValueError: the list doesn't have the extension in two lines.
+        ValueError: the list doesn't have each extension in two lines.
     """
-    removed, extensions = ROOT / extension.package.replace(".", "/"), ROOT / "gateway/extensions"
-    for source in (ROOT / "gateway", extensions):
+    folders = (ROOT / "gateway", ROOT / "gateway/extensions")
+    left_out = {folders[1], *(ROOT / each.package.replace(".", "/") for each in extensions)}
+    for source in folders:
         target = folder / source.relative_to(ROOT)
         target.mkdir()
         for entry in os.scandir(source):
-            if Path(entry.path) not in {extensions, removed} and entry.name != "__pycache__":
+            if Path(entry.path) not in left_out and entry.name != "__pycache__":
                 (target / entry.name).symlink_to(entry.path)
     listing = folder / LISTING
     listing.unlink()
-    listing.write_text(_without_lines(extension, (ROOT / LISTING).read_text()))
+    text = (ROOT / LISTING).read_text()
+    for each in extensions:
+        text = _without_lines(each, text)
+    listing.write_text(text)
 
 
 def _without_lines(extension: Extension, listing: str) -> str:
@@ -62,14 +66,14 @@ class Ran:
     known: Mapping[str, Sequence[str]]  # as `known.known`
 
 
-def run_tests(extension: Extension, folder: Path, tests: Sequence[str]) -> Ran:
+def run_tests(extensions: Sequence[Extension], folder: Path, tests: Sequence[str]) -> Ran:
     """Run these tests on the copy in that folder, with it as the package."""
     known_file = folder / "known.json"
     environ = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
         "PYTHONSAFEPATH": "1",
-        _NAME: extension.package,
+        _NAMES: " ".join(each.package for each in extensions),
         _KNOWN: str(known_file),
     }
     options = ["-p", __name__, "-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
@@ -86,6 +90,7 @@ def run_tests(extension: Extension, folder: Path, tests: Sequence[str]) -> Ran:
 
 def pytest_configure() -> None:
     """Fail if the package in this process is a whole one."""
-    if find_spec(os.environ[_NAME]) is not None:
-        raise AssertionError(f"{os.environ[_NAME]} is still there")
+    there = [each for each in os.environ[_NAMES].split() if find_spec(each) is not None]
+    if there:
+        raise AssertionError(f"{', '.join(there)} is still there")
     Path(os.environ[_KNOWN]).write_text(json.dumps(known()))
