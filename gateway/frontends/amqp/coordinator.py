@@ -139,6 +139,7 @@ class CoordinatorLink:
         else:
             if control.fail:
                 self._context.transactions.release(transaction)
+                self._context.transactions.undo(transaction)
                 self._answer(event, ACCEPTED)
             else:
                 # From now on: a client may give credit in the same write.
@@ -158,6 +159,7 @@ class CoordinatorLink:
                 self._done(event)
                 await self._close_connection(error)
             else:
+                self._context.transactions.undo(transaction)
                 self._answer(event, Rejected(error=_rolled_back(error)))
             return
         for each in transaction.enlisted:

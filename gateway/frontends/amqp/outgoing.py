@@ -82,6 +82,7 @@ _TIMEOUT: Final = AmqpError(
     description="The operation did not complete within the allotted time.",
 )
 _UNREADABLE: Final = "MessageNotReadable"
+_UNSEEN: Final = Abandon(delivered=False)  # of a message that its client hasn't seen
 # Seconds from an attach to its refusal in an outage: some clients attach again at once, for ever.
 _BETWEEN_REFUSALS: Final = 1.0
 _Receiver = LeasedReceiver | SessionReceiver
@@ -268,14 +269,15 @@ class OutgoingLink:
     def _enlist(self, event: DispositionReceived, state: TransactionalState) -> None:
         """
         Add the settlement of the delivery to a transaction. Until that is committed, and after a
-        rollback, the client has the delivery with its lock, unless it has settled its own side.
+        rollback, the client has the delivery with its lock. One that has settled its own side gets
+        the message again after a rollback.
         """
         if state.outcome is None and not event.settled:
             return  # not an outcome yet
         transactions, engine = self._context.transactions, self._context.engine
         confirmation = attrs.evolve(state, outcome=confirmation_of(state.outcome))
+        delivery = self.unsettled.get(event.delivery)
         try:
-            delivery = self.unsettled.get(event.delivery)
             if delivery is None or delivery.lock_token is None or self.receiver is None:
                 raise LockLost("the delivery isn't locked on this link any more")
             transaction = transactions.find(state.txn_id)
@@ -286,12 +288,15 @@ class OutgoingLink:
                 settled=partial(
                     self._settled_in_transaction, event.delivery, delivery, confirmation
                 ),
+                undone=partial(self._undo, event.delivery) if event.settled else None,
                 going_back=self.giving_back if returns(settlement) else nullcontext,
             )
             transactions.add_settlement(transaction, enlisted)
         except BrokerError as error:
             transactions.fail_if_open(state.txn_id, error)
             engine.update(event.delivery, Rejected(error=amqp_error(error)))
+            if event.settled and not transactions.holds(delivery):
+                self._undo(event.delivery)
             return
         engine.update(event.delivery, confirmation)
 
@@ -308,6 +313,19 @@ class OutgoingLink:
             self.receiver.forget(delivery)
         self._context.engine.settle(id_, confirmation)
         self._changed.wake()
+
+    def _undo(self, id_: DeliveryId) -> None:
+        """
+        Abandon a delivery that its client has settled in a transaction that is rolled back: it
+        can't settle it again. JMS's clients do so, and expect the message before all others. On a
+        link that has ended it stays locked.
+        """
+        delivery = self.unsettled.pop(id_)
+        if delivery is not None and self.receiver is not None and not self._ended:
+            self._context.engine.settle(id_, RELEASED)
+            self._give_back(self.receiver, delivery, Abandon())
+            self._interrupt_if_returning()
+            self._changed.wake()
 
     def settled_by_request(self, lock_token: str, settlement: Settlement) -> None:
         """
@@ -530,13 +548,13 @@ class OutgoingLink:
         elif not self._settled:
             self.unsettled.add(id_, delivery)
 
-    def _give_back(self, receiver: _Receiver, delivery: Delivery) -> None:
+    def _give_back(self, receiver: _Receiver, delivery: Delivery, how: Abandon = _UNSEEN) -> None:
         self._going_back += 1
-        self._settling.start_soon(self._abandon, receiver, delivery)
+        self._settling.start_soon(self._abandon, receiver, delivery, how)
 
-    async def _abandon(self, receiver: _Receiver, delivery: Delivery) -> None:
+    async def _abandon(self, receiver: _Receiver, delivery: Delivery, how: Abandon) -> None:
         try:
-            await self._put_back(receiver, delivery, Abandon(delivered=False))
+            await self._put_back(receiver, delivery, how)
         finally:
             self._going_back -= 1
             self._changed.wake()
@@ -544,7 +562,7 @@ class OutgoingLink:
     async def _put_back(
         self, receiver: _Receiver, delivery: Delivery, settlement: Settlement
     ) -> None:
-        """Settle a delivery that the client hasn't seen; if that fails, its lock expires."""
+        """Settle a delivery that the client can't settle; if that fails, its lock expires."""
         await settle_one(receiver, delivery, settlement, self._answer_timeout)
 
     @property

@@ -45,6 +45,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import (
     Complete,
+    Delivery,
     Described,
     Message,
     SequenceBody,
@@ -114,6 +115,8 @@ class Enlisted:
     lock_token: str
     work: TransactedSettlement
     settled: Callable[[], None]  # called once the delivery is settled in the namespace
+    # Called after a rollback, if the client can't settle the delivery in another way.
+    undone: Callable[[], None] | None = None
     # The scope of the commit, if that makes the message available again.
     going_back: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -239,6 +242,10 @@ class Transactions:
         count = len(work.sequence_numbers)
         self._add(to, work, count, max(_OF_VALUE * count, LEAST_SIZE))
 
+    def holds(self, delivery: Delivery | None) -> bool:
+        """True if a transaction that isn't over settles the delivery."""
+        return delivery is not None and delivery.lock_token in self._enlisted
+
     def add_state(self, to: Transaction, work: TransactedState) -> None:
         """
         Add the state of a session, which is set when the transaction is committed.
@@ -322,6 +329,13 @@ class Transactions:
         del self._discharged[transaction.id]
         self._forget_work(transaction)
 
+    @staticmethod
+    def undo(transaction: Transaction) -> None:
+        """Give back what the clients have settled in a transaction that is rolled back."""
+        for each in transaction.enlisted:
+            if each.undone is not None:
+                each.undone()
+
     def roll_back_all(self, link: LinkId) -> None:
         """Roll back the transactions of a coordinator's link that has ended."""
         for each in [each for each in self._open.values() if each.link == link]:
@@ -360,6 +374,7 @@ class Transactions:
         del self._open[transaction.id]
         transaction.timer.cancel()
         self._forget_work(transaction)
+        self.undo(transaction)
 
     def _forget_work(self, transaction: Transaction) -> None:
         self._size -= transaction.size

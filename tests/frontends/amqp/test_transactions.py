@@ -1,7 +1,7 @@
 """Transactions of clients: all of their work is done at the commit, or none of it ever."""
 
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ from gateway.wire.amqp.events import ACCEPTED, TransactionalState, TransferRecei
 from gateway.wire.amqp.exchange import Reply, build_request, parse_reply
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.requests import answer_of, request_of
-from gateway.wire.amqp.message import decode_message, encode_message
+from gateway.wire.amqp.message import encode_message
 from gateway.wire.amqp.servicebus.batches import BATCH, encode_batch
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery, token_of
 from gateway.wire.amqp.servicebus.links import FILTER
@@ -257,22 +257,80 @@ async def test_after_a_rollback_the_client_still_has_the_delivery_with_its_lock(
     assert await bodies(house) == []
 
 
-async def test_a_delivery_settled_by_its_client_stays_locked_after_a_rollback(
+Rollback = Callable[[Controller, bytes], Awaitable[object]]
+
+
+async def discharged(controller: Controller, txn: bytes) -> None:
+    await controller.discharge(txn, fail=True)
+
+
+async def left_open(controller: Controller, txn: bytes) -> None:
+    controller.sdk.engine.detach(controller.link)
+
+
+async def timed_out(controller: Controller, txn: bytes) -> None:
+    await trio.sleep(121)
+
+
+async def refused(controller: Controller, txn: bytes) -> None:
+    orders = await controller.sdk.sender()
+    state = TransactionalState(txn_id=txn)
+    bad = controller.sdk.engine.send(orders, b"t", b"no message", state=state)
+    assert bad is not None
+    await controller.sdk.outcome(bad)
+    await controller.discharge(txn)
+
+
+@pytest.mark.parametrize("end", [discharged, left_open, timed_out, refused])
+async def test_a_delivery_settled_by_its_client_comes_again_first_after_a_rollback(
+    autojump_clock: MockClock, house: House, controller: Controller, end: Rollback
+) -> None:
+    sdk = controller.sdk
+    lasting = QueueProperties(lock_duration=timedelta(minutes=5))
+    await house.broker.create_queue(entity := EntityPath("lasting"), lasting)
+    await house.broker.send(entity, [Message(body=ValueBody(each)) for each in ("1", "2")])
+    link = await sdk.receiver("lasting", credit=1)
+    taken = await sdk.delivery(link)
+    txn = await controller.declare()
+    sdk.engine.settle(taken.delivery, TransactionalState(txn_id=txn, outcome=ACCEPTED))
+
+    await end(controller, txn)
+    sdk.engine.grant(link, 1)
+    again = decode_delivery((await sdk.delivery(link)).payload)
+
+    assert trio.current_time() < 150
+    assert body_of(again.message) == "1"
+    assert again.delivery_count == 2
+
+
+async def test_a_delivery_settled_in_a_transaction_that_is_unknown_comes_again(
     autojump_clock: MockClock, house: House, controller: Controller
 ) -> None:
     sdk = controller.sdk
     await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
     link = await sdk.receiver(credit=1)
     taken = await sdk.delivery(link)
-    txn = await controller.declare()
-    sdk.engine.settle(taken.delivery, TransactionalState(txn_id=txn, outcome=ACCEPTED))
 
-    await controller.discharge(txn, fail=True)
+    sdk.engine.settle(taken.delivery, TransactionalState(txn_id=b"unknown", outcome=ACCEPTED))
     sdk.engine.grant(link, 1)
-    again = await sdk.delivery(link)  # the message's lock has expired
+    await sdk.delivery(link)
 
-    assert trio.current_time() > 50
-    assert body_of(decode_message(again.payload)) == "order"
+    assert trio.current_time() < 10  # long before the lock ends
+
+
+async def test_a_delivery_settled_twice_stays_in_its_first_transaction(
+    house: House, controller: Controller
+) -> None:
+    sdk = controller.sdk
+    taken = await taken_by(house, sdk)
+    first, second = await controller.declare(), await controller.declare()
+    await controller.settle(taken, first)
+
+    sdk.engine.settle(taken.delivery, TransactionalState(txn_id=second, outcome=ACCEPTED))
+
+    assert await controller.discharge(second, fail=True) == ACCEPTED
+    assert await controller.discharge(first) == ACCEPTED
+    assert await bodies(house) == []
 
 
 async def test_a_delivery_settled_by_its_client_is_settled_at_the_commit(
