@@ -286,13 +286,17 @@ class RequestLink:
         return self.node.kind is NodeKind.TOKENS
 
     def _reply_link(self, reply_to: str | None) -> ReplyLink | None:
-        of_session = [
-            link
-            for link in self._context.links.values()
-            if isinstance(link, ReplyLink) and link.session == self.session
+        """
+        The link with the address that the request names: of this session, or of another one, since
+        Java's retired SDK has a session for each of its two links. Otherwise any link of this
+        session to the same node.
+        """
+        links = [link for link in self._context.links.values() if isinstance(link, ReplyLink)]
+        links.sort(key=lambda link: link.session != self.session)
+        by_address = [link for link in links if reply_to and link.address == reply_to]
+        same_node = [
+            link for link in links if link.node == self.node and link.session == self.session
         ]
-        by_address = [link for link in of_session if reply_to and link.address == reply_to]
-        same_node = [link for link in of_session if link.node == self.node]
         return next(iter((*by_address, *same_node)), None)
 
     def _top_up(self) -> None:

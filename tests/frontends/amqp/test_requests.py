@@ -114,6 +114,50 @@ async def test_small_replies_do_not_wait_behind_large_ones(house, autojump_clock
     assert not [each for each in sdk.told if getattr(each, "link", None) == owed]
 
 
+async def test_a_reply_is_sent_to_the_address_that_its_request_names_in_any_session(house):
+    # RequestResponseLink of azure-servicebus 1.2.18 for Java begins a session for each of its links.
+    sdk = await house.client()
+    of_session = sdk.session
+    sdk.session = sdk.engine.begin()
+    replies = await replies_to(sdk, "here", 1)
+    sdk.session = of_session
+    await replies_to(sdk, "elsewhere", 1)
+    requests = await sdk.attached(we_send=True, address=ADDRESS)
+
+    ask(sdk, requests, NO_LOCK, 7)
+
+    with trio.fail_after(5):
+        assert (await reply(sdk, replies)).id == "7"
+
+
+async def test_a_reply_is_sent_in_the_session_of_its_request_where_addresses_are_the_same(house):
+    sdk = await house.client()
+    first = await replies_to(sdk, "here", 1)
+    sdk.session = sdk.engine.begin()
+    second = await replies_to(sdk, "here", 1)
+    requests = await sdk.attached(we_send=True, address=ADDRESS)
+
+    ask(sdk, requests, NO_LOCK, 7)
+    with trio.fail_after(5):
+        got = await sdk.until(amqp.TransferReceived)
+
+    assert got.link == second != first
+
+
+async def test_a_reply_without_an_address_stays_in_its_session(house):
+    sdk = await house.client()
+    await replies_to(sdk, "here", 1)
+    sdk.session = sdk.engine.begin()
+    second = await replies_to(sdk, "there", 1)
+    requests = await sdk.attached(we_send=True, address=ADDRESS)
+
+    ask(sdk, requests, NO_LOCK, 7, reply_to="unknown")
+    with trio.fail_after(5):
+        got = await sdk.until(amqp.TransferReceived)
+
+    assert got.link == second
+
+
 async def test_credit_is_for_requests_that_are_not_under_way(house, autojump_clock):
     house.change(max_requests=100)
     broker = await slow(house)
