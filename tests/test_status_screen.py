@@ -126,6 +126,22 @@ def test_a_program_gets_one_line_for_each_fact() -> None:
     assert not [line for line in lines[:15] if line.endswith(" ")]
 
 
+def test_messages_that_may_be_twice_are_told_by_process() -> None:
+    well = page_states.healthy()
+    assert well.pair is not None
+    here, elsewhere, *others = page_states.processes()
+    told = (
+        attrs.evolve(here, possibly_twice=1),  # older than the count of this process
+        attrs.evolve(elsewhere, possibly_twice=4),
+        *others,
+    )
+    pair = attrs.evolve(well.pair, processes=told, possibly_twice={"producers": 2, "syphon": 1})
+
+    text = in_one_line(shown(attrs.evolve(well, pair=pair), 200))
+
+    assert "start of each process: this process 3, serve on gw-2 (process 12) 4 " in text
+
+
 def test_processes_that_orders_do_not_reach_are_named_and_doubts_while_one_is_in_force() -> None:
     well, doubt = page_states.healthy(), "the secondary doesn't answer"
     assert well.pair is not None

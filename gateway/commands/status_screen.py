@@ -197,8 +197,18 @@ def _pair(pair: PairStatus, now: datetime, told: str) -> Iterator[Fact]:
         for each in pair.sends
     )
     yield "sends", f"{sends or 'none yet'}; {pair.inflight} bytes in flight"
+    if twice := _possibly_twice(pair):
+        yield "twice", f"messages that may be, since the start of each process: {twice}"
     if pair.paused:
         yield "busy", Text(f"sends to {pair.paused} entities pause", style="yellow")
+
+
+def _possibly_twice(pair: PairStatus) -> str:
+    """The messages that may have been sent twice, by process."""
+    here = sum(pair.possibly_twice.values())
+    counts = {each.name: each.possibly_twice for each in pair.processes if not each.here}
+    by_process = {"this process": here, **counts}
+    return ", ".join(f"{name} {count}" for name, count in by_process.items() if count)
 
 
 def _dead_letters(place: str, dead: DeadLetters, told: str) -> Iterator[Fact]:

@@ -141,6 +141,9 @@ class GatewayWatch:
     _moves: deque[tuple[int, int]] = attrs.field(factory=deque, init=False)
     # Messages that may have arrived twice, by who may have made the copies.
     possibly_twice: Counter[str] = attrs.field(init=False)
+    twice: int = attrs.field(default=0, init=False)  # messages that both namespaces accepted
+    # By namespace: since when it answers that was lost.
+    back: dict[str, datetime] = attrs.field(factory=dict, init=False)
     recent: RecentEvents = attrs.field(init=False)
     backlog: BacklogModel = attrs.field(factory=BacklogModel, init=False)
 
@@ -185,6 +188,8 @@ class GatewayWatch:
         match event:
             case Diverted(in_doubt=True) | SentTwice(certain=False):
                 self.possibly_twice[PRODUCERS] += event.messages
+            case SentTwice(messages=messages):
+                self.twice += messages
             case SyphonBackedOff(in_doubt=messages):
                 self.possibly_twice[SYPHON] += messages
                 for outage in self._outages.values():
@@ -192,6 +197,8 @@ class GatewayWatch:
 
     def _in_outage(self, event: Event) -> Event:
         """The event, with the figures of the outage that it ends."""
+        if isinstance(event, NamespaceBack):
+            self.back[event.namespace] = self._clock()
         match event:
             case NamespaceLost(namespace=name):
                 self._outages[name] = _OutageEvents(set(self._troubled))

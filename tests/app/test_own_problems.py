@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from datetime import datetime
 
 import attrs
 import trio
@@ -42,7 +43,10 @@ async def test_the_problems_of_a_process_are_its_namespaces_and_alarms(
 
 
 def watch_of(
-    problems: list[Problem], processes: int, diverted: Callable[[], int] = lambda: 0
+    problems: list[Problem],
+    processes: int,
+    diverted: Callable[[], int] = lambda: 0,
+    back: Callable[[], datetime | None] = lambda: None,
 ) -> ProblemWatch:
     clock = VirtualClock()
     broker = MemoryBroker(clock, random.Random(1))
@@ -54,6 +58,7 @@ def watch_of(
     return ProblemWatch(
         problems=lambda: problems,
         diverted=diverted,
+        back=back,
         states=None,
         reader=reader,
         urgent=Changes(),
@@ -83,6 +88,18 @@ async def test_messages_that_were_diverted_in_no_trouble_are_told_at_once(
     watch = watch_of([], 2, lambda: diverted)
     await nursery.start(watch.run)
     diverted = 3
+    await trio.sleep(2 * EVERY)
+
+    assert watch.urgent.version == 1
+
+
+async def test_the_return_of_the_primary_is_told_soon(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    back: list[datetime | None] = [None]
+    watch = watch_of([], 2, back=lambda: back[-1])
+    await nursery.start(watch.run)
+    back.append(VirtualClock()())
     await trio.sleep(2 * EVERY)
 
     assert watch.urgent.version == 1

@@ -17,7 +17,7 @@ from gateway.app.status.own_problems import ProblemWatch, problems_here
 from gateway.config.endpoints import SERVE, SYPHON
 from gateway.config.options import Pairing
 from gateway.domain.envelope import Envelope
-from gateway.domain.events.gateway import Event
+from gateway.domain.events.gateway import Event, SendFailed
 from gateway.domain.events.outages import BacklogEmpty
 from gateway.domain.health.process_records import (
     CountByName,
@@ -38,6 +38,7 @@ from gateway.pairing.records.reader import RecordReader
 from gateway.pairing.records.writer import FIGURES, USUAL, RecordWriter
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
+from gateway.telemetry.stalls import StallWatch
 from gateway.telemetry.watch import PRODUCERS
 from gateway.telemetry.watch import SYPHON as SYPHON_COPIES
 
@@ -110,6 +111,7 @@ class OwnFigures:
     spool: SpoolGauge | None = None
     drills: Callable[[], Sequence[str]] = list
     troubled: Callable[[], int | None] = lambda: None  # entities, but for pinned ones
+    stalls: StallWatch | None = None  # None: there is no pair, or workers send
 
 
 def services_of_records(
@@ -145,6 +147,7 @@ def services_of_records(
     yield ProblemWatch(
         problems=partial(problems_here, runtime, syphon, control.states),
         diverted=lambda: runtime.observer.diverted_messages.total,
+        back=partial(runtime.observer.back.get, records.pairing.primary),
         states=control.states,
         reader=records.reader,
         urgent=control.told,
@@ -185,6 +188,7 @@ async def _described(
         problems=problems_here(runtime, syphon, control.states),
         keys=tuple(each.id for each in records.envelope.keys),
         reload=records.book.reload,
+        primary_back=runtime.observer.back.get(records.pairing.primary),
     )
 
 
@@ -221,12 +225,16 @@ async def gateway_record(runtime: Runtime, figures: OwnFigures) -> GatewayRecord
     of_workers = await figures.workers()
     workers: Iterable[Status] = (*of_workers.running, *of_workers.ended)
     spool = None if figures.spool is None else await figures.spool.read(SPOOL_SECONDS)
-    diverted = runtime.observer.diverted_messages
+    diverted, stalls = runtime.observer.diverted_messages, figures.stalls
     counted = counted_by(workers)
     named = Counter(diverted.read(MOST_ENTITIES).most) + Counter(counted.by_entity)
     total, most = diverted.total + counted.diverted, dict(named.most_common(MOST_NAMES))
     return GatewayRecord(
         possibly_twice=runtime.observer.possibly_twice[PRODUCERS] + counted.possibly_twice,
+        twice=None if stalls is None else runtime.observer.twice,
+        failed=None if stalls is None else runtime.observer.count(SendFailed),
+        troubles=None if stalls is None else stalls.troubles,
+        stalls=() if stalls is None else stalls.stalls,
         diverted=CountByName(total=total, most=most, is_whole=sum(most.values()) == total),
         spooled=runtime.observer.spooled + counted.spooled,
         spool=None if spool is None else spool.pending,

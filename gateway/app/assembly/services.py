@@ -17,6 +17,7 @@ from gateway.domain.failover import State
 from gateway.extensions.listing import parts as parts_of_extensions
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.ports import Service
+from gateway.telemetry.stalls import StallWatch
 
 Make = Callable[[Any], Awaitable[Iterable[Service]]]
 """Gets the parts of a process of such a role; raises `Failure` if a service can't be made."""
@@ -59,7 +60,19 @@ def _own_figures(parts: Parts) -> OwnFigures:
         spool=parts.spool,
         drills=lambda: [each for one in parts.features.values() for each in one.in_force()],
         troubled=lambda: _troubled(parts),
+        stalls=_stalls(parts),
     )
+
+
+def _stalls(parts: Parts) -> StallWatch | None:
+    """The stalls of the sends of this process; None: others send, or there is no pair."""
+    if parts.pair is None or parts.plan.role is not Role.ALONE:
+        return None
+    watch = StallWatch(parts.pair.broker.sends)
+    for each in parts.pair.states.troubled():
+        watch.record_state(each.entity.key, each.state)
+    parts.plan.runtime.observer.followers.append(watch.record)
+    return watch
 
 
 def _troubled(parts: Parts) -> int | None:

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -56,12 +57,14 @@ def problems_here(
 @attrs.define(eq=False, kw_only=True)
 class ProblemWatch:
     """
-    Lets the record of this process be written as soon as its problems are others, or it has
-    diverted more messages while no entity is in trouble: others then know all of an outage.
+    Lets the record of this process be written as soon as its problems are others, the primary is
+    back, or it has diverted more messages while no entity is in trouble: others then know all of an
+    outage.
     """
 
     problems: Callable[[], Sequence[Problem]]
     diverted: Callable[[], int]
+    back: Callable[[], datetime | None]  # since when the primary answers that was lost
     states: EntityStates | None  # None: this process diverts nothing
     reader: RecordReader
     urgent: Changes
@@ -79,11 +82,14 @@ class ProblemWatch:
             told = self._news()
             self.urgent.notify()
 
-    def _news(self) -> tuple[frozenset[tuple[str, str]], int | None]:
-        """The problems without their figures, which change more often; the messages, if told."""
+    def _news(self) -> tuple[frozenset[tuple[str, str]], datetime | None, int | None]:
+        """
+        The problems without their figures, which change more often; the return; the messages, if
+        told.
+        """
         keys = frozenset(each.key for each in self.problems())
         is_settled = self.states is None or not self.states.is_any_troubled
-        return keys, self.diverted() if is_settled else None
+        return keys, self.back(), self.diverted() if is_settled else None
 
     def _processes(self) -> int:
         known = self.reader.known

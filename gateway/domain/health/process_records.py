@@ -50,6 +50,12 @@ class GatewayRecord:
     spool: int | None = None  # messages in it; None: not known, or there is no spool
     # Messages of producers that may have arrived twice, since the start; None: it isn't told.
     possibly_twice: int | None = None
+    twice: int | None = None  # messages that both namespaces have accepted; None: as above
+    failed: int | None = None  # sends that ended with an error at the client; None: as above
+    # Times at which entities began to be in trouble, since the start; None: it isn't told.
+    troubles: int | None = None
+    # Seconds of the slowest send since each of the last troubles began, the latest last.
+    stalls: tuple[float, ...] = ()
     # Entities in trouble, but for those that an operator has pinned; None: it isn't told. At 0 the
     # counts above are those of the whole outage.
     troubled: int | None = None
@@ -101,6 +107,9 @@ class ProcessRecord:
     keys: tuple[str, ...] | None = None
     # Revision of the newest request to read the configuration again, given here for all processes.
     reload: int = 0
+    # Since when the primary answers that this process had lost as a whole; None: it hasn't, or it
+    # isn't told.
+    primary_back: datetime | None = None
 
     @property
     def place(self) -> str:
@@ -123,6 +132,14 @@ class ProcessRecord:
     def kept_for(self) -> timedelta:
         """The time for which the secondary keeps the record."""
         return max(self.lifetime, self.alive_for) if self.orders else self.alive_for
+
+    @property
+    def possibly_twice(self) -> int | None:
+        """
+        The messages that its sends may have left twice since its start; None: it isn't told.
+        """
+        counts = [each.possibly_twice for each in (self.gateway, self.syphon) if each is not None]
+        return None if None in counts else sum(filter(None, counts))
 
     @property
     def changes(self) -> ToldChanges:
@@ -178,6 +195,8 @@ class PairProcess:
     state: str  # alive; silent for too long; or ended, in good order
     reads: bool | None  # it may read the records of others, whose orders reach it; None: not told
     here: bool = False  # it is this one
+    # Messages that its sends may have left twice since its start; None: not told.
+    possibly_twice: int | None = None
     # Ids of the envelope's keys that it has read, the one that signs first; None: not told.
     keys: tuple[str, ...] | None = None
 
@@ -236,6 +255,7 @@ class PairRecords:
                 state=state,
                 reads=each.sees_others,
                 here=each.process == own,
+                possibly_twice=each.possibly_twice,
                 keys=each.keys,
             )
             for state, records in states.items()

@@ -90,6 +90,8 @@ class OutageBook:
     clock: WallClock
     counts: bool = True
     moves: bool = True
+    # Since when the primary answers that was lost, as the record of the process tells it.
+    back: Callable[[], datetime | None] = lambda: None
     process: str = attrs.field(default="", init=False)  # its id in the records
     changes: Changes = attrs.field(factory=Changes, init=False)  # begun, ended, or waits
     # The counts of the workers, as they were read last; None: no worker has told any.
@@ -101,6 +103,7 @@ class OutageBook:
     _sends: SendCounters = attrs.field(factory=SendCounters, init=False)
     _doubted: dict[str, EntityOutage] = attrs.field(factory=dict, init=False)
     _open: _Open | None = attrs.field(default=None, init=False)
+    _restored: datetime | None = attrs.field(default=None, init=False)
     _past: deque[RecordedOutage] = attrs.field(factory=lambda: deque(maxlen=KEPT), init=False)
 
     def read_from(
@@ -121,6 +124,7 @@ class OutageBook:
     def restore(self, outages: Iterable[RecordedOutage]) -> None:
         """Remember the outages of the process before, the latest first."""
         self._past.extend(reversed(tuple(outages)))
+        self._restored = self.clock()
 
     @property
     def waits_for_backlog(self) -> bool:
@@ -135,7 +139,7 @@ class OutageBook:
     def all(self) -> tuple[RecordedOutage, ...]:
         """The outage under way, then the past ones, the latest first."""
         now = () if self._open is None else (self._outage_of(self._open),)
-        return (*now, *reversed(self._past))
+        return (*now, *map(self._with_return, reversed(self._past)))
 
     def record(self, event: Event) -> None:
         match event:
@@ -181,7 +185,9 @@ class OutageBook:
     def _record_back(self) -> None:
         if self._open is not None:
             self._open.is_lost = False
-            self._open.outage = attrs.evolve(self._open.outage, namespace_back=self.clock())
+            self._open.outage = attrs.evolve(
+                self._open.outage, namespace_back=self.back() or self.clock()
+            )
             self.changes.notify()
 
     def _record_state(self, event: EntityStateChanged) -> None:
@@ -283,6 +289,14 @@ class OutageBook:
 
     def _others(self) -> Mapping[str, ProcessRecord]:
         return {} if self._records is None else by_process(self._records(), self.process)
+
+    def _with_return(self, outage: RecordedOutage) -> RecordedOutage:
+        """An outage in which the process before ended, with the return that others have seen."""
+        if not outage.interrupted or outage.namespace_back is not None or self._restored is None:
+            return outage
+        dates = [each.primary_back for each in self._others().values()]
+        seen = [each for each in dates if each and outage.began < each <= self._restored]
+        return attrs.evolve(outage, namespace_back=max(seen, default=None))
 
     def _of_clients(self, counted: int) -> int | None:
         return counted if self.counts else None

@@ -10,7 +10,7 @@ class OutageOver(Event):
     """
     An outage of the primary is over: its last entity is back and the backlog is empty. The figures
     are those of `processes` processes of the pair, from the first entity in trouble on; None: not
-    known. `twice` and `longest_stall` are those of this process.
+    known.
     """
 
     cause: str
@@ -21,7 +21,7 @@ class OutageOver(Event):
     twice: int | None
     possibly_twice: int | None  # of producers
     possibly_twice_by_syphon: int | None
-    longest_stall: float | None  # seconds of the slowest send
+    longest_stall: float | None  # seconds of the slowest send of a gateway in trouble
     dead_lettered: int
     processes: int
     left_out: int  # processes whose figures aren't known

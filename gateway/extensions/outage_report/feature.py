@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ def make(plan: ProcessPlan) -> Feature | None:
         clock=runtime.now,
         counts=plan.role is Role.ALONE,
         moves=pairing.enable_syphon,
+        back=partial(runtime.observer.back.get, pairing.primary),
     )
     runtime.observer.followers.append(book.record)
     return Reporting(book, pairing.state.with_name(NAME))

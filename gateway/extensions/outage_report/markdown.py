@@ -5,7 +5,12 @@ from datetime import timedelta
 from typing import Final
 
 from gateway.domain.health.heartbeats import date_text
-from gateway.extensions.outage_report.outage import DepthPoint, EntityOutage, RecordedOutage
+from gateway.extensions.outage_report.outage import (
+    DepthPoint,
+    EntityOutage,
+    ProcessOutage,
+    RecordedOutage,
+)
 
 WIDEST: Final = 40  # characters of a bar of the curve
 MOST_ROWS: Final = 24  # of the curve
@@ -42,6 +47,12 @@ def _lines(outage: RecordedOutage) -> Iterator[str]:
         if outage.troubled > len(entities):
             yield f"\nand {outage.troubled - len(entities)} more."
         yield ""
+    if outage.shares:
+        yield "## Processes"
+        yield ""
+        heading = ("process", "diverted", "moved home", "possibly twice", "slowest send")
+        yield from _table(heading, map(_share, outage.shares))
+        yield ""
     if outage.curve:
         yield "## Messages on the backlog"
         yield ""
@@ -73,11 +84,15 @@ def _figures(outage: RecordedOutage) -> Iterator[tuple[str, str]]:
     yield "possibly twice, by producers' sends", _number(outage.possibly_twice)
     yield "possibly twice, by the syphon", _number(outage.possibly_twice_by_syphon)
     yield "sends with an error at the client", _number(outage.failed)
-    stall = outage.longest_stall
-    yield "slowest send", UNKNOWN if stall is None else f"{stall:.3g} s"
+    yield "slowest send", _seconds(outage.longest_stall)
     dead = ", ".join(f"{reason}: {count}" for reason, count in outage.dead_lettered.items())
     yield "dead-lettered", dead or "0"
     yield "figures of", _processes(outage)
+
+
+def _share(share: ProcessOutage) -> Sequence[str]:
+    counts = (share.diverted, share.moved, share.possibly_twice)
+    return share.process, *map(_number, counts), _seconds(share.longest_stall)
 
 
 def _processes(outage: RecordedOutage) -> str:
@@ -118,6 +133,10 @@ def _cell(text: str) -> str:
     """Names and reasons come from outside: they end neither their cell nor their line."""
     printable = "".join(letter if letter.isprintable() else " " for letter in text)
     return printable.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _seconds(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.3g} s"
 
 
 def _number(value: int | None) -> str:

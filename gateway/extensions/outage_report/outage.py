@@ -32,16 +32,27 @@ class EntityOutage:
 
 
 @attrs.frozen(kw_only=True)
+class ProcessOutage:
+    """The counts of one process of the pair. None: not known, or it has no such part."""
+
+    process: str
+    diverted: int | None = None  # messages
+    moved: int | None = None
+    possibly_twice: int | None = None
+    longest_stall: float | None = None  # seconds
+
+
+@attrs.frozen(kw_only=True)
 class RecordedOutage:
     """
     An outage: from the first entity in trouble to the date at which all were back and the backlog
-    was empty. Figures are those of all `processes` of the pair, but for `failed`, `twice` and
-    `longest_stall`, which this process alone has counted. None: not known.
+    was empty. Figures are those of all `processes` of the pair. None: not known.
     """
 
     began: datetime
     cause: str
-    namespace_back: datetime | None = None  # it answered again; None: it was never lost as a whole
+    # The date at which all processes that had lost the primary reached it; None: none had lost it.
+    namespace_back: datetime | None = None
     entities_back: datetime | None = None  # the last one; None: not all are
     ended: datetime | None = None  # None: the outage goes on
     # True: the backlog was empty at the end; False: it isn't, or isn't yet; None: nobody can tell.
@@ -54,12 +65,14 @@ class RecordedOutage:
     possibly_twice: int | None = 0  # of producers, as an attempt had no answer
     possibly_twice_by_syphon: int | None = 0  # None: as of `moved`
     failed: int | None = 0  # sends that ended with an error at the client
-    longest_stall: float | None = 0.0  # seconds of the slowest send
+    longest_stall: float | None = 0.0  # seconds of the slowest send of a gateway in trouble
     dead_lettered: Mapping[str, int] = attrs.field(factory=dict)  # by reason
     curve: tuple[DepthPoint, ...] = ()
     interrupted: bool = False  # the process ended before the outage, which is told as far as then
     processes: int = 1  # that are in the figures, this one among them
     left_out: tuple[str, ...] = ()  # processes whose figures aren't known
+    # Of each process, this one first: those of the others that have counted something.
+    shares: tuple[ProcessOutage, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -8,6 +8,8 @@ import pytest
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Diverted, EntityStateChanged
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
+from gateway.domain.health.process_records import PairRecords, ProcessRecord
+from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.message import AcceptedBy
 from gateway.extensions.outage_report.book import ClientCounts, OutageBook
 from gateway.extensions.outage_report.markdown import report_of
@@ -65,6 +67,31 @@ def test_the_workers_figures_of_an_outage_are_those_since_the_one_before(clock):
 
     assert found == [(5, 1), (7, 0)]
     assert [one.diverted for each in book.all() for one in each.entities] == [7, 5]
+
+
+@pytest.mark.parametrize(("seconds", "is_told"), [(-1, False), (30, True), (90, False)])
+def test_a_return_while_the_process_was_restarted_is_told_by_others(clock, seconds, is_told):
+    """A return after the restart is of a later outage."""
+    back = clock.now + timedelta(seconds=seconds)
+    interrupted = RecordedOutage(began=clock.now, cause="refused", empty=None, interrupted=True)
+    other = ProcessRecord(
+        process="s",
+        host="gw-2",
+        kind="syphon",
+        pid=7,
+        started=BEGAN,
+        at=BEGAN,
+        interval=30.0,
+        primary_back=back,
+    )
+    clock.now += timedelta(seconds=60)
+    book = OutageBook(primary="north", clock=clock)
+    book.restore([interrupted])
+    book.read_from(SendCounters(), tuple, lambda: PairRecords(alive=(other,), unknown=""))
+
+    [outage] = book.all()
+
+    assert outage.namespace_back == (back if is_told else None)
 
 
 def test_of_workers_that_leave_names_out_no_figure_by_entity_is_told():

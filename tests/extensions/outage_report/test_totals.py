@@ -1,6 +1,7 @@
 """The totals of an outage are those of all processes of the pair, as far as they are known."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import attrs
 import pytest
@@ -47,6 +48,11 @@ def gateway(diverted: int, twice: int | None, **options: datetime) -> ProcessRec
     return attrs.evolve(
         record("g", **options), gateway=GatewayRecord(diverted=count, possibly_twice=twice)
     )
+
+
+def stalled(process: str, **figures: Any) -> ProcessRecord:
+    part = GatewayRecord(twice=0, failed=0, possibly_twice=0, **figures)
+    return attrs.evolve(record(process), gateway=part)
 
 
 def syphon(moved: int, twice: int | None, dead: int) -> ProcessRecord:
@@ -101,6 +107,80 @@ def test_a_figure_that_a_process_does_not_tell_makes_the_total_unknown() -> None
     found = with_others(OUTAGE, {"g": gateway(1, None)}, {"g": gateway(2, None)})
 
     assert (found.diverted, found.possibly_twice) == (6, None)
+
+
+def test_the_longest_stall_is_that_of_the_slowest_gateway_that_was_in_trouble() -> None:
+    before = {
+        "g": stalled("g", troubles=3, stalls=(9.0,)),
+        "h": stalled("h", troubles=1, stalls=(8.0,)),
+    }
+    now = {
+        "g": stalled("g", troubles=5, stalls=(9.0, 3.5, 1.0)),  # its entities left twice
+        "h": stalled("h", troubles=1, stalls=(8.0,)),  # before this outage
+    }
+
+    found = with_others(attrs.evolve(OUTAGE, longest_stall=2.0), before, now)
+
+    assert (found.longest_stall, found.processes) == (3.5, 3)
+    assert [each.longest_stall for each in found.shares] == [2.0, 3.5]
+
+
+def test_a_stall_before_the_first_record_that_was_read_is_of_this_outage_while_it_lasts() -> None:
+    before = {"g": stalled("g", troubles=1, troubled=2, stalls=(4.0,))}
+    now = {"g": stalled("g", troubles=1, troubled=0, stalls=(6.0,))}
+
+    assert with_others(OUTAGE, before, now).longest_stall == 6.0
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"troubles": None},  # an earlier version
+        {"troubles": 9, "stalls": (1.0,) * 5},  # more than are told
+        {"troubles": 1, "stalls": (1.0,), "diverted": CountByName(total=1)},  # without a trouble
+    ],
+)
+def test_a_stall_that_a_gateway_cannot_tell_makes_the_longest_one_unknown(
+    now: dict[str, Any],
+) -> None:
+    before = {"g": stalled("g", troubles=1, stalls=(1.0,))}
+
+    found = with_others(OUTAGE, before, {"g": stalled("g", **now)})
+
+    assert (found.longest_stall, found.processes) == (None, 2)
+    assert "| slowest send | not known |" in report_of([found])
+
+
+def test_a_process_that_saw_no_return_knows_it_from_the_last_one_that_did() -> None:
+    first, last = (BEGAN + timedelta(seconds=each) for each in (20, 30))
+    before = {
+        "s": attrs.evolve(record("s"), primary_back=None),
+        "t": attrs.evolve(record("t"), primary_back=first),
+        "u": attrs.evolve(record("u"), primary_back=last + timedelta(seconds=1)),
+    }
+    now = {
+        "s": attrs.evolve(record("s"), primary_back=first),
+        "t": attrs.evolve(record("t"), primary_back=last),
+        "u": before["u"],  # of another outage
+    }
+
+    assert with_others(OUTAGE, before, now).namespace_back == last
+    assert with_others(OUTAGE, before, before).namespace_back is None
+
+
+def test_each_process_with_something_to_tell_has_a_row() -> None:
+    before = {"g": gateway(1, 0), "s": syphon(0, 0, 0), "t": attrs.evolve(syphon(0, 0, 0))}
+    now = {"g": gateway(4, 1), "s": syphon(8, 2, 0), "t": syphon(0, 0, 0)}
+
+    found = with_others(OUTAGE, before, now)
+
+    assert [(each.diverted, each.moved, each.possibly_twice) for each in found.shares] == [
+        (5, None, 1),
+        (3, None, 1),
+        (None, 8, 2),
+    ]
+    rows = [line for line in report_of([found]).splitlines() if "(process 7)" in line]
+    assert rows[0].startswith("| serve on gw-2 (process 7) | 3 | not known | 1 |")
 
 
 def test_where_no_records_are_read_the_figures_are_those_of_this_process() -> None:

@@ -95,7 +95,7 @@ def _pair(**fields: Any) -> PairStatus:
         "max_inflight": 64 * 1024 * 1024,
         "paused": 0,
         "pauses": 3,
-        "processes": _processes(),
+        "processes": processes(),
         "spool": SpoolStatus(
             pending=0,
             oldest_age=None,
@@ -108,7 +108,7 @@ def _pair(**fields: Any) -> PairStatus:
     return PairStatus(**{**known, **fields})
 
 
-def _processes() -> tuple[PairProcess, ...]:
+def processes() -> tuple[PairProcess, ...]:
     """Two gateways, a sidecar that may only send, and a syphon; another one has ended."""
     now = datetime.now(UTC)
     named = (
