@@ -587,6 +587,9 @@ def test_a_drill_is_begun_followed_and_judged(chromium: Browser, site: Site, tol
     chromium.until("document.getElementById('order').open")
     chromium.evaluate("document.getElementById('fault').value = 'hang'")
     type_into(chromium, "seconds", "600")
+    type_into(chromium, "typed", "south")
+    refused = chromium.evaluate("document.getElementById('confirm').disabled")
+    type_into(chromium, "typed", "north")
     consequence = text_of(chromium, "consequence")
     complaints = audit(chromium)
     draw(chromium, "drill")
@@ -607,6 +610,7 @@ def test_a_drill_is_begun_followed_and_judged(chromium: Browser, site: Site, tol
         "hang",
         600.0,
     )
+    assert refused
     assert "north itself isn't touched" in consequence
     assert "For 600 s this gateway behaves as if north had an outage" in consequence
     assert complaints == []

@@ -42,7 +42,7 @@ const FAULTS = {
   refuse: "each operation fails at once", hang: "no operation is answered", slow: "each operation is 2 s late", busy: "it asks to wait for 2 s",
 };
 
-// Per action: its name on buttons, the fields of its dialog, and its consequence. An action that isn't an order with
+// Per action: its name on buttons, the fields of its dialog, and its consequence. With `consent` the user types that name. An action that isn't an order with
 // targets has a body, and words for its answer, of its own. Where `stays` is set, the dialog shows the answer.
 const ACTIONS = {
   failover: {
@@ -87,16 +87,18 @@ const ACTIONS = {
         + "Messages that come meanwhile stay."),
     body: ({ typed, part, reason }, { queue, found }) => ({ queue, dead_letters: part === "dead", confirm: typed, messages: found, reason }),
     told: ({ purged, left }) => `${messages(purged)} deleted${left ? `, ${count(left)} left that others had locked` : ""}.`,
-    ready: ({ typed }, { queue, found }) => typed === queue && found !== null,
+    consent: (_, { queue }) => queue,
+    ready: ({ found }) => found !== null,
     patience: LONG,
   },
   drill: {
     title: "Rehearse an outage",
-    fields: ["namespace", "targets", "fault", "seconds", "reason"],
+    fields: ["namespace", "targets", "fault", "seconds", "typed", "reason"],
     consequence: ({ targets, namespace, fault, seconds }, { primary }) => `For ${seconds || "…"} s this gateway behaves as if `
       + `${all(targets) ? namespace : `${named(targets)} of ${namespace}`} had an outage: ${FAULTS[fault]}. ${namespace} itself isn't touched, and others use it as before. `
       + (namespace === primary ? "Real sends go to the backlog, and come home after it." : "Sends have no net meanwhile: if the primary fails, too, they fail."),
     body: ({ targets, namespace, fault, seconds, reason }) => ({ targets, namespace, fault, seconds: Number(seconds), reason }),
+    consent: ({ namespace }) => namespace,
     told: ({ after }) => `${after.drill.namespace} is cut off until ${new Date(after.drill.until).toLocaleTimeString("en-GB")}.`,
   },
   reload: {
@@ -177,9 +179,12 @@ export class Orders {
   }
 
   #explain() {
-    const { consequence, ready } = ACTIONS[this.#action];
-    setText(byId("consequence"), consequence(this.#fields(), this.#names, this.#about));
-    byId("confirm").disabled = ready !== undefined && !ready(this.#fields(), this.#about);
+    const { consequence, consent = () => "", ready = () => true } = ACTIONS[this.#action];
+    const fields = this.#fields();
+    const name = consent(fields, this.#about);
+    setText(byId("consequence"), consequence(fields, this.#names, this.#about));
+    setText(byId("typed-label"), `Type ${name} to go on`);
+    byId("confirm").disabled = fields.typed !== name || !ready(this.#about);
   }
 
   // Asks how many messages a purge would delete: no more are deleted than the operator has seen.
