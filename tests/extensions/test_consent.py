@@ -45,6 +45,7 @@ OTHERS: Final = {
     "--force": {("failover",), ("failback",), ("pause",), ("resume",), ("keys", "rotate")},
     "--execute": {("redrive",)},
 }
+ORDERS: Final = [each for each in CONTROL_CALLS if not each.reads]
 # Functions that ask something else: answers for a new configuration, and the key of a user.
 QUESTIONS: Final = {"commands/interview.py", "commands/admin.py", "commands/terminal.py"}
 
@@ -88,6 +89,20 @@ def test_the_page_has_the_name_typed_for_the_same_orders() -> None:
 
     asking = {name[0] for name in ASKS} & {name for name, _ in actions}
     assert typed == consent == asking == {"purge", "drill"}
+
+
+def test_a_reason_is_the_logs_in_each_command_and_each_order_has_one() -> None:
+    meant = {
+        name: option.help
+        for name, each in commands()
+        for option in each.params
+        if isinstance(option, click.Option) and "--reason" in option.opts and not option.hidden
+    }
+    without = [each.name for each in ORDERS if "reason" not in {key.name for key in each.keys}]
+
+    assert {*meant.values()} == {"For the log, the status and other operators."}
+    assert {name for name, *_ in meant} >= {each.name for each in ORDERS} & {*COMMANDS}
+    assert sorted(without) == ["clear-faults", "end-drill"]  # they end what has one
 
 
 def test_a_control_call_that_deletes_repeats_the_name() -> None:

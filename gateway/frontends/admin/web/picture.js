@@ -1,7 +1,7 @@
 // The pair as a picture: where sends go now, at which rate, and how the backlog comes home.
 
 import { drawn, setContent, setText } from "./dom.js";
-import { UNKNOWN, count, rate, wordsOf } from "./words.js";
+import { UNKNOWN, bytes, count, rate, wordsOf } from "./words.js";
 
 const HEIGHT = 62;
 
@@ -53,7 +53,7 @@ export function show(status, rates, acceptsSends, picture, ways) {
   const flows = (number) => number !== null && number > 0;
   const shapes = [
     ...box(2, 99, 84, "", [["clients", "name"], [rate(total), ""], ["send", "small"]]),
-    ...box(142, 99, 92, "", [["Pairgate", "name"], [`${count(pair.inflight)} B`, "small"], ["in flight", "small"]]),
+    ...box(142, 99, 92, "", [["Pairgate", "name"], [bytes(pair.inflight), "small"], ["in flight", "small"]]),
     ...box(300, 8, 128, toneOf(primary), [[shortened(primary?.name ?? "primary"), "name"], [primary?.name === "primary" ? "" : "primary", ""], [REACHED[toneOf(primary)], "small"]]),
     ...box(300, 190, 128, toneOf(secondary), [[shortened(secondary?.name ?? "secondary"), "name"],
       [`${count(pair.backlog.pending)} wait`, ""], [`secondary ${REACHED[toneOf(secondary)]}`, "small"]]),
