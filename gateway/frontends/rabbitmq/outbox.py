@@ -21,9 +21,10 @@ class Outbox:
 
     def put(self, data: bytes) -> None:
         if data:
+            if not self._parts:
+                self._wake.unpark_all()
             self._parts.append(data)
             self.size += len(data)
-            self._wake.unpark_all()
 
     def put_answer(self, data: bytes) -> None:
         """Add bytes of the gateway's own: their number depends on what the peer says alone."""

@@ -20,6 +20,7 @@ from gateway.wire.rabbitmq.relayed import (
     FrameReader,
     RelayedContent,
     RelayedFrame,
+    stream_offset,
 )
 
 # rabbitmq_management; `rabbitmqctl` asks for a reason
@@ -77,7 +78,7 @@ class PrimarySide:
             return  # the reader sees the end
 
     async def _read(self, stream: trio.abc.Stream) -> None:
-        reader = FrameReader()
+        reader = FrameReader(joins=True)
         while True:
             try:
                 data = await stream.receive_some()
@@ -143,6 +144,10 @@ class PrimarySide:
         index = frame.method_index
         if index in CONFIRMS:
             self._publishes.confirm(channel, frame)
+        elif frame.content_at:
+            channel.delivery = None
+            self._session.to_client.put(channel.tags.delivered(frame))
+            self._record_offset(channel, frame, frame.content_header)
         elif index in CONTENTS:
             channel.delivery = RelayedContent(frame)
         else:
@@ -168,8 +173,13 @@ class PrimarySide:
         content.frames[0] = channel.tags.delivered(content.method)
         if content.method.method_index == commands.Basic.GetOk.index:
             channel.answered(content.method.method())
-        elif (offset := content.stream_offset) is not None:
-            delivery = content.method.method()
+        else:
+            self._record_offset(channel, content.method, content.header)
+
+    def _record_offset(self, channel: RelayedChannel, method: RelayedFrame, header: bytes) -> None:
+        """Note the place of a delivery in its stream, if it comes from one."""
+        if (offset := stream_offset(header)) is not None:
+            delivery = method.method()
             assert isinstance(delivery, commands.Basic.Deliver), "its index says so"
             if (consumer := channel.setup.consumers.get(delivery.consumer_tag or "")) is not None:
                 consumer.offset = offset

@@ -34,6 +34,7 @@ CONTENTS: Final = frozenset(
 )
 _METHOD: Final = struct.Struct(">I")  # class and method
 _TAG: Final = struct.Struct(">Q")
+_DELIVER: Final = _METHOD.pack(commands.Basic.Deliver.index)
 _STREAM_OFFSET: Final = b"\x0fx-stream-offset"  # a field's name in a table
 _OFFSET: Final = struct.Struct(">cq")  # its type, and its value
 _LONG: Final = b"l"
@@ -41,11 +42,18 @@ _LONG: Final = b"l"
 
 @value
 class RelayedFrame:
-    """A whole frame, as it came."""
+    """A whole frame, as it came; or a delivery with its content (`joins` of `FrameReader`)."""
 
     kind: int
     channel: int
     data: bytes
+    content_at: int = 0  # where the content begins in `data`; 0: it isn't there
+
+    @property
+    def content_header(self) -> bytes:
+        """The header frame of the content that is in `data`."""
+        _, _, size = HEAD.unpack_from(self.data, self.content_at)
+        return self.data[self.content_at : self.content_at + HEAD.size + size]
 
     @property
     def payload(self) -> bytes:
@@ -78,7 +86,7 @@ def _tag_at(frame: RelayedFrame) -> int:
     at = HEAD.size + _METHOD.size
     if frame.method_index == commands.Basic.Deliver.index:
         at += 1 + frame.data[at]  # the consumer's tag comes before
-    if at + _TAG.size + 1 >= len(frame.data):
+    if at + _TAG.size + 1 >= (frame.content_at or len(frame.data)):
         raise ProtocolError("a method without its delivery tag")
     return at
 
@@ -106,11 +114,24 @@ def is_multiple(settlement: RelayedFrame) -> bool:
     return bool(settlement.data[_tag_at(settlement) + _TAG.size] & 1)
 
 
+def stream_offset(header: bytes) -> int | None:
+    """The place in its stream of a message with that content header."""
+    at = header.find(_STREAM_OFFSET)
+    if at < 0 or at + len(_STREAM_OFFSET) + _OFFSET.size > len(header):
+        return None
+    kind, offset = _OFFSET.unpack_from(header, at + len(_STREAM_OFFSET))
+    return int(offset) if kind == _LONG else None
+
+
 @attrs.define(eq=False)
 class FrameReader:
-    """Cuts the bytes of one side into frames."""
+    """
+    Cuts the bytes of one side into frames. With `joins` a delivery whose content has arrived with
+    it stays in one piece: nothing else need be known of most.
+    """
 
     max_frame: int = LARGEST_FRAME  # bytes of a payload
+    joins: bool = False
     _rest: bytes = b""
 
     def feed(self, data: bytes) -> list[RelayedFrame]:
@@ -131,10 +152,36 @@ class FrameReader:
                 break
             if data[stop] != FRAME_END:
                 raise ProtocolError("a frame without its end octet")
-            frames.append(RelayedFrame(kind, channel, data[at : stop + 1]))
-            at = stop + 1
+            stop, content_at = stop + 1, 0
+            is_delivery = kind == METHOD and data.startswith(_DELIVER, at + HEAD.size)
+            if self.joins and is_delivery and (last := self._content_end(data, stop, channel)):
+                stop, content_at = last, stop - at
+            frames.append(RelayedFrame(kind, channel, data[at:stop], content_at))
+            at = stop
         self._rest = data[at:]
         return frames
+
+    def _content_end(self, data: bytes, at: int, channel: int) -> int:
+        """Where the content ends that begins there; 0: it isn't whole, or isn't right."""
+        missing, expected = 1, HEADER  # the header tells how much is missing
+        while missing:
+            if len(data) - at < HEAD.size:
+                return 0
+            kind, number, size = HEAD.unpack_from(data, at)
+            stop = at + HEAD.size + size
+            if kind != expected or number != channel or size > self.max_frame or stop >= len(data):
+                return 0
+            if data[stop] != FRAME_END or (kind == HEADER and size < LEAST_HEADER):
+                return 0
+            if kind == HEADER:
+                (missing,) = BODY_SIZE.unpack_from(data, at + HEAD.size + 4)
+                expected = BODY
+            elif size > missing:
+                return 0
+            else:
+                missing -= size
+            at = stop + 1
+        return at
 
 
 @attrs.define(eq=False)
@@ -183,15 +230,6 @@ class RelayedContent:
             self.frames.append(arrived.data)
         else:
             add_part(self.frames, arrived.data)
-
-    @property
-    def stream_offset(self) -> int | None:
-        """The place in its stream of a message that was delivered from one."""
-        at = self.header.find(_STREAM_OFFSET)
-        if at < 0 or at + len(_STREAM_OFFSET) + _OFFSET.size > len(self.header):
-            return None
-        kind, offset = _OFFSET.unpack_from(self.header, at + len(_STREAM_OFFSET))
-        return int(offset) if kind == _LONG else None
 
     def body(self) -> bytes:
         reader = FrameReader(max_frame=self.size)

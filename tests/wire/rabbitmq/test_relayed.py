@@ -34,6 +34,54 @@ def test_frames_are_the_same_wherever_their_bytes_are_cut(cuts):
     ]
 
 
+def frames_of(reader, data, marks):
+    """The frames as a list of bytes, each delivery's apart; None: a protocol error."""
+    try:
+        found = [frame for a, b in pairwise(marks) for frame in reader.feed(data[a:b])]
+    except ProtocolError:
+        return None
+    for frame in found:
+        if frame.content_at:
+            assert frame.method_index == commands.Basic.Deliver.index
+            [whole] = FrameReader(joins=True).feed(frame.data)
+            assert whole == frame
+            [_, content, *_] = FrameReader().feed(frame.data)
+            assert frame.content_header == content.data[:-1]
+    return [each.data for frame in found for each in FrameReader().feed(frame.data)]
+
+
+DELIVER = method_frame(1, commands.Basic.Deliver("tag", 7, False, "", "orders"))
+EMPTY = header.ContentHeader(body_size=0, properties=commands.Basic.Properties()).marshal()
+PARTS = st.sampled_from(
+    [
+        DELIVER,
+        DELIVER + CONTENT,
+        DELIVER + b"".join(content_frames(1, HEADER, BODY, 22)),
+        DELIVER + b"".join(content_frames(1, EMPTY, b"", 4096)),
+        DELIVER + b"".join(content_frames(2, HEADER, BODY, 4096)),  # of another channel
+        DELIVER + CONTENT[:-1] + b"x",  # without the end octet
+        DELIVER + b"".join(content_frames(1, HEADER, BODY + b"too much", 4096)),
+        DELIVER + PUBLISH,
+        CONTENT,
+        method_frame(1, commands.Basic.Ack(7)),
+    ]
+)
+
+
+@given(st.lists(PARTS, max_size=5).map(b"".join), st.lists(st.integers(1, 400), max_size=4))
+def test_deliveries_in_one_piece_have_the_same_frames(data, cuts):
+    marks = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+
+    assert frames_of(FrameReader(joins=True), data, marks) == frames_of(FrameReader(), data, marks)
+
+
+def test_a_delivery_that_has_arrived_as_a_whole_stays_in_one_piece():
+    [frame] = FrameReader(joins=True).feed(DELIVER + CONTENT)
+
+    assert frame.data == DELIVER + CONTENT
+    assert frame.content_at == len(DELIVER)
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_make_the_reader_crash(data):
     try:
