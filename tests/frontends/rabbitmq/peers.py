@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -127,8 +128,15 @@ class Harness:
     def connect(self, streams: Callable[[], tuple[Stream, Stream]] = memory_stream_pair) -> Peer:
         """Another client, before its login."""
         ours, theirs = streams()
-        self.nursery.start_soon(self.frontend.serve_connection, ours)
+        self.nursery.start_soon(self._serve, ours)
         return Peer(theirs)
+
+    async def _serve(self, stream: Stream) -> None:
+        """As a listener does."""
+        try:
+            await self.frontend.serve_connection(stream)
+        finally:
+            await trio.aclose_forcefully(stream)
 
     async def confirmed_once(self) -> None:
         """The primary has let this login publish."""
@@ -177,15 +185,21 @@ async def log_in_at(peer: Peer) -> None:
 
 
 async def log_in(
-    client: Peer, frame_max: int = 131_072, channel_max: int = 2047, *, password: str = "secret"
+    client: Peer,
+    frame_max: int = 131_072,
+    channel_max: int = 2047,
+    *,
+    password: str = "secret",
+    mechanism: str = "PLAIN",
+    heartbeat: int = 0,
 ) -> None:
     await client.stream.send_all(PROTOCOL_HEADER)
     await client.hears(commands.Connection.Start)
     able = {"capabilities": {"consumer_cancel_notify": True, "connection.blocked": True}}
-    start = commands.Connection.StartOk(able, "PLAIN", f"\0anna\0{password}", "en_US")
+    start = commands.Connection.StartOk(able, mechanism, f"\0anna\0{password}", "en_US")
     await client.send(0, start)
     await client.hears(commands.Connection.Tune)
-    tune = commands.Connection.TuneOk(channel_max, frame_max, 0)
+    tune = commands.Connection.TuneOk(channel_max, frame_max, heartbeat)
     await client.send(0, tune, commands.Connection.Open())
     await client.hears(commands.Connection.OpenOk)
 
@@ -196,6 +210,8 @@ async def harness(
     *,
     frame_max: int = 131_072,
     channel_max: int = 2047,
+    heartbeat: int = 0,
+    mechanism: str = "PLAIN",
     streams: Callable[[], tuple[Stream, Stream]] = memory_stream_pair,
 ) -> AsyncIterator[Harness]:
     """A client that has logged in; `streams` are its connection's two ends."""
@@ -223,7 +239,8 @@ async def harness(
         )
         here.client = here.connect(streams)
         async with trio.open_nursery() as logins:
-            logins.start_soon(log_in, here.client, frame_max, channel_max)
+            how = {"heartbeat": heartbeat, "mechanism": mechanism}
+            logins.start_soon(partial(log_in, here.client, frame_max, channel_max, **how))
             here.primary = await dialled.receive()
             await log_in_at(here.primary)
         yield here
