@@ -27,7 +27,7 @@ OWN_TOOLS: Final = ("benchmarks/", "CONTRIBUTING.md", "examples/")
 # The calls of the data plane, and of the operators' page.
 DATA_PLANE: Final = re.compile(
     r"/(\{\w+\}|orders)/messages[/?]?.*|/\$(pairgate/identity|servicebus/websocket)|/(page/\w+)?"
-    r"|/CONTAINER/NAME|/\?restype=service.*"
+    r"|/CONTAINER/NAME|/\?restype=service.*|/health"
 )
 # 3000: a web application's, 8080: a handler's, 4318: a collector of OpenTelemetry, 10000: Azurite's
 # blobs, 5671: AMQP over TLS.

@@ -39,7 +39,7 @@ PLAIN_TEXT: Final = """
     answer argument arrival at attach attempt audit autoscale back before began behind bill bind
     body budget busy byte ca call cap cause certain certificate change channel client close
     collect collection complete compression configuration connect connection consume container
-    cooldown crash create damage day decrease delay deliver depth description detect
+    cooldown crash create damage day decrease delay deliver depth description detect development
     dialect done doubt doubtful drop durable duration empty enable end endpoint env error event
     encrypt every exec expire fail fetch figure first for format found frame free gateway
     gone good group handle handshake head here host idle in inflight item jitter keep kept

@@ -16,8 +16,6 @@ from gateway.config.endpoints import (
     ADMIN,
     SERVE,
     Endpoint,
-    host_of_bind,
-    is_loopback,
     moved,
     requires_tls,
 )
@@ -208,7 +206,7 @@ def make_makings(
         accounts=Accounts(
             config.accounts,
             wall_clock=runtime.now,
-            loopback=is_loopback(host_of_bind(endpoint.bind)),
+            loopback=config.accepts_public_key(endpoint),
             on_refused=parts.refusals.at(endpoint.protocol),
             authorizer=basis.authorizer,
         ),
@@ -225,11 +223,11 @@ def make_basis(
 ) -> Basis:
     """The parts of that endpoint that need no gateway."""
     endpoint = config.endpoints[index]
-    on_loopback = is_loopback(host_of_bind(endpoint.bind))
+    accepts_public_key = config.accepts_public_key(endpoint)
     authorizer = Authorizer(
         config.access,
         wall_clock=runtime.now,
-        loopback=on_loopback,
+        loopback=accepts_public_key,
         on_refused=refusals.at(endpoint.protocol),
         issuers=issuers,
     )
@@ -237,13 +235,15 @@ def make_basis(
     guard = WebGuard(
         is_open=lambda: authorizer.is_open and not is_file,
         allowed_origins=frozenset(map(str.lower, endpoint.allowed_origins)),
+        allowed_hosts=frozenset(map(str.lower, endpoint.allowed_hosts)),
+        allow_local_names=config.development,
         has_certificate=lambda: authorizer.claim_of_certificate() is not None,
         takes_links=endpoint.protocol == "admin",
     )
     # Without credentials clients have rights over AMQP only.
     of_websockets = attrs.evolve(
         guard,
-        is_open=lambda: guard.is_open() or (on_loopback and authorizer.takes_anonymous),
+        is_open=lambda: guard.is_open() or (accepts_public_key and authorizer.takes_anonymous),
         has_certificate=lambda: guard.has_certificate() or authorizer.takes_anonymous,
     )
     return Basis(

@@ -18,7 +18,6 @@ from gateway.app.operations.control_calls import of_control, of_process
 from gateway.app.process_control import ProcessControl
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
 from gateway.app.status.board import StatusBoard, make_figures
-from gateway.config.endpoints import host_of_bind, is_loopback
 from gateway.config.file import Loaded
 from gateway.fair_budget import FairBudget
 from gateway.frontends.issuers import Issuers
@@ -62,7 +61,7 @@ class ProcessAdmin:
         memory = config.limits.http.max_body_memory
         budget = FairBudget(memory, memory)
         for number, endpoint in config.endpoints_of(self.process).items():
-            if not is_loopback(host_of_bind(endpoint.bind)) and not config.access:
+            if not config.access and not config.accepts_public_key(endpoint):
                 text = f"{endpoint.bind} isn't a loopback address: add [[access]]"
                 raise Failure(text, ExitCode.WRONG)
             refusals = self.board.refusals

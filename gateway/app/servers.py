@@ -20,6 +20,7 @@ from gateway.frontends.admin.audited import Audited
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.servicebus.health import with_health
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend, is_long_poll
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
@@ -266,7 +267,7 @@ def make_rest(
         Guarded(
             guard=makings.guard,
             frontend=frontend,
-            handler=polls.handle,
+            handler=with_health(polls.handle) if makings.config.development else polls.handle,
             prepare=makings.authorizer.prepare,
         )
     )

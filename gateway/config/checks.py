@@ -43,6 +43,7 @@ _KEY_IN_URL: Final = re.compile(
     r"(?:\b(?:SharedAccessKey|AccountKey|SharedAccessSignature)|[?&]sig) *=",
     re.IGNORECASE,
 )
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 _ORIGIN: Final = re.compile(r"https?://[^/?#\s]+", re.IGNORECASE)
 
 
@@ -64,7 +65,7 @@ def warnings_of(config: Config) -> list[str]:
     """Return a line for each setting that is allowed and seldom wise."""
     found = [*_short_grace(config), *_shared_port(config), *_plain_text(config)]
     found += [*_idle_issuers(config), *_idle_certificates(config), *_anonymous(config)]
-    found += _public_keys(config)
+    found += [*_public_keys(config), *_development(config)]
     if config.pairing is not None:
         found += warnings_of_pair(config, config.pairing)
     return [*found, *(warning for warn in parts("warnings") for warning in warn(config))]
@@ -96,6 +97,23 @@ def _public_keys(config: Config) -> Iterator[str]:
         yield (
             f"endpoints[{index}]: without [[{names[0]}]] it accepts the emulators' public key, with"
             f" all rights, whatever [[{names[1]}]] restricts: add [[{names[0]}]]"
+        )
+
+
+def _development(config: Config) -> Iterator[str]:
+    if not config.development:
+        return
+    beyond = [each for each in config.endpoints if not is_loopback(host_of_bind(each.bind))]
+    public = [
+        each.bind
+        for each in beyond
+        if each.protocol != RABBITMQ
+        and not (config.accounts if each.protocol == STORAGE_QUEUE else config.access)
+    ]
+    if public:
+        yield (
+            f"development: {', '.join(public)} accepts the emulators' public key, with all rights,"
+            " from every machine that reaches it"
         )
 
 
@@ -226,10 +244,11 @@ def _endpoints(config: Config) -> Iterator[str]:
             continue
         of_storage = endpoint.protocol == STORAGE_QUEUE
         known = config.accounts if of_storage else config.access
-        if not is_loopback(host_of_bind(endpoint.bind)) and not known:
+        if not known and not config.accepts_public_key(endpoint):
             yield (
                 f"endpoints[{index}].bind: {endpoint.bind} is reachable from other machines:"
-                f" add [[{'accounts' if of_storage else 'access'}]], or bind to 127.0.0.1"
+                f" add [[{'accounts' if of_storage else 'access'}]], or bind to 127.0.0.1;"
+                " for tests in a container: development = true"
             )
     # Processes of different kinds may run on different machines.
     fixed = [(each.process, each.bind) for each in config.endpoints if not _is_any(each.bind)]
@@ -258,8 +277,8 @@ def _wrong_bind(endpoint: Endpoint) -> str | None:
 
 def _of_endpoint(endpoint: Endpoint) -> Iterator[str]:
     is_file = unix.path_of(endpoint.bind) is not None
-    if is_file and (endpoint.tls is not None or endpoint.allowed_origins):
-        key = "tls" if endpoint.tls is not None else "allowed_origins"
+    for_ports = ("tls", "allowed_origins", "allowed_hosts")
+    if is_file and (key := next((name for name in for_ports if getattr(endpoint, name)), None)):
         yield f"{key}: is for HOST:PORT; the permissions of a Unix socket's file say who may use it"
     if not is_file and endpoint.mode != USUAL_MODE:
         yield 'mode: is for a Unix socket (bind = "unix:PATH")'
@@ -272,6 +291,13 @@ def _of_endpoint(endpoint: Endpoint) -> Iterator[str]:
         yield "tls.required: must be true with client_ca"
     if endpoint.tls and endpoint.tls.crl and not endpoint.tls.client_ca:
         yield "tls.crl: needs client_ca, whose certificates the lists revoke"
+    yield from _names(endpoint)
+
+
+def _names(endpoint: Endpoint) -> Iterator[str]:
+    for host in endpoint.allowed_hosts:
+        if not _HOST.fullmatch(host):
+            yield f"allowed_hosts: a name without a port expected, found {host!r:.60}"
     for origin in endpoint.allowed_origins:
         if not _ORIGIN.fullmatch(origin):
             yield f"allowed_origins: http(s)://HOST[:PORT] expected, found {origin!r:.60}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.config.endpoints import host_of_bind, is_loopback
+from gateway.config.endpoints import is_loopback
 from gateway.config.options import SHORTEST_SECRET, Config, Pairing
 from gateway.config.places import hosts_of, location_of
 from gateway.config.problems import no_namespace
@@ -78,7 +78,7 @@ def _encryption(pairing: Pairing) -> Iterator[str]:
 
 def _beyond_this_machine(config: Config, pairing: Pairing) -> Iterator[bool]:
     for endpoint in config.endpoints:
-        yield not is_loopback(host_of_bind(endpoint.bind))
+        yield not config.accepts_public_key(endpoint)
     for name in (pairing.primary, pairing.secondary):
         namespace = config.namespaces.get(name)
         hosts = hosts_of(location_of(namespace)) if namespace is not None else ()

@@ -46,6 +46,9 @@ class Endpoint:
     # Origins of web pages that may use the endpoint although no access policy demands a key; each
     # also allows its host.
     allowed_origins: tuple[str, ...] = ()
+    # Names by which clients reach the endpoint, besides those of this machine, where it accepts the
+    # emulators' key.
+    allowed_hosts: tuple[str, ...] = ()
 
     @mode.validator
     def _is_mode(self, _: object, mode: str) -> None:

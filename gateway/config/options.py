@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 import attrs
 from attrs import validators
 
-from gateway.config.endpoints import Endpoint
+from gateway.config.endpoints import Endpoint, host_of_bind, is_loopback
 from gateway.config.secrets import Secret
 from gateway.config.values import expected
 from gateway.domain.access import AccessPolicy, Issuer, Right, TokenRule
@@ -319,6 +319,8 @@ class Config(HasTables):
     """The whole file. `folder` is the file's folder, at which relative paths start."""
 
     point: ClassVar = "tables"
+    # True: an endpoint beyond this machine without access policies accepts the emulators' key.
+    development: bool = False
     namespaces: Mapping[str, Namespace] = attrs.field(validator=validators.min_len(1))
     pairing: Pairing | None = None
     endpoints: tuple[Endpoint, ...] = ()
@@ -337,6 +339,13 @@ class Config(HasTables):
         """The endpoints that a process of the given command opens, by their numbers."""
         numbered = enumerate(self.endpoints)
         return {number: each for number, each in numbered if each.process == process}
+
+    def accepts_public_key(self, endpoint: Endpoint) -> bool:
+        """
+        True if the endpoint accepts the emulators' credentials, which are public, while none are
+        configured.
+        """
+        return self.development or is_loopback(host_of_bind(endpoint.bind))
 
     @property
     def home_name(self) -> str:

@@ -41,6 +41,10 @@ class WebGuard:
 
     is_open: Callable[[], bool]  # returns True if clients need no secret now
     allowed_origins: frozenset[str] = frozenset()
+    allowed_hosts: frozenset[str] = frozenset()  # names without a port
+    # True: any name without a dot and any IP address is a host. No other site has such a name: one
+    # that a browser reaches after DNS rebinding is registered, and so has a dot.
+    allow_local_names: bool = False
     # True if this connection's client has rights by its certificate. A browser shows its
     # certificate in requests of any site's pages.
     has_certificate: Callable[[], bool] = lambda: False
@@ -53,9 +57,10 @@ class WebGuard:
         if not self.is_open():
             proves = headers.get("Authorization") is not None or not self.has_certificate()
             return None if proves else self._foreign_origin(headers, host)
-        if host and not (_is_loopback(host) or host in self._allowed_hosts()):
+        if host and not self._is_own(host):
             return (
-                f"Host {host:.100}: without access policies only loopback host names are accepted"
+                f"Host {host:.100}: while the key is the emulators', which is public, only names of"
+                " this machine are accepted; add the name to the endpoint's allowed_hosts"
             )
         return self._foreign_origin(headers, host)
 
@@ -82,8 +87,14 @@ class WebGuard:
             )
         return None
 
-    def _allowed_hosts(self) -> frozenset[str]:
-        return frozenset(origin.partition("://")[2] for origin in self.allowed_origins)
+    def _is_own(self, host: str) -> bool:
+        name = _name_of(host)
+        return (
+            _is_loopback(name)
+            or (self.allow_local_names and _is_local(name))
+            or name in self.allowed_hosts
+            or any(origin.partition("://")[2] == host for origin in self.allowed_origins)
+        )
 
 
 class Frontend(Protocol):
@@ -139,14 +150,28 @@ def _may_be_of_page(headers: Headers) -> bool:
     return is_browser and all(headers.get(name) is None for name in _SET_BY_PROGRAMS)
 
 
-@functools.lru_cache(maxsize=64)  # all requests of a client have the same host
-def _is_loopback(host: str) -> bool:
-    """True if a Host header names this machine, as every `*.localhost` does (RFC 6761, 6.3)."""
+def _name_of(host: str) -> str:
+    """The name or address of a Host header without its port; empty if it has none."""
     match = _HOST.fullmatch(host)
-    name = match[1].strip("[]").removesuffix(".") if match else ""
+    return match[1].strip("[]").removesuffix(".") if match else ""
+
+
+@functools.lru_cache(maxsize=64)  # all requests of a client have the same host
+def _is_loopback(name: str) -> bool:
+    """True if it names this machine, as every `*.localhost` does (RFC 6761, 6.3)."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
+    address = _address(name)
+    return address is not None and address.is_loopback
+
+
+def _is_local(name: str) -> bool:
+    """True if no other site can have that name."""
+    return bool(name) and ("." not in name or _address(name) is not None)
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(name).is_loopback
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
+        return None

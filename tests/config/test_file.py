@@ -271,6 +271,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
             "accounts[0].second_key: at least 16 bytes in Base64 expected",
         ),
         (
+            ONE + "[[endpoints]]\nprotocol = 'admin'\nbind = '127.0.0.1:1'\n"
+            "allowed_hosts = ['http://bus.test']",
+            "endpoints[0].allowed_hosts: a name without a port expected, found 'http://bus.test'",
+        ),
+        (
             ONE + "[[endpoints]]\nprotocol = 'service-bus-http'\nbind = '0.0.0.0:1'",
             "endpoints[0].bind: 0.0.0.0:1 is reachable",
         ),
@@ -735,3 +740,24 @@ def test_leases_on_a_store_of_this_process_are_a_warning(tmp_path: Path) -> None
 
     assert any("no other gateway can take one" in each for each in warnings(text, tmp_path))
     assert not any("order_lease" in each for each in warnings(PAIR, tmp_path))
+
+
+@pytest.mark.parametrize("protocol", ["service-bus", "amqp", "storage-queue", "admin"])
+def test_development_opens_an_endpoint_beyond_this_machine_and_is_warned_of(
+    tmp_path: Path, protocol: str
+) -> None:
+    text = f"{ONE}[[endpoints]]\nprotocol = '{protocol}'\nbind = '0.0.0.0:1'\n"
+
+    assert "endpoints[0].bind: 0.0.0.0:1 is reachable" in problems(text)[0]
+    assert warnings(f"development = true\n{text}", tmp_path) == (
+        "development: 0.0.0.0:1 accepts the emulators' public key, with all rights, from every"
+        " machine that reaches it",
+    )
+
+
+def test_development_is_not_warned_of_where_nothing_is_open(tmp_path: Path) -> None:
+    near = f"{ONE}[[endpoints]]\nprotocol = 'service-bus'\nbind = '127.0.0.1:1'\n"
+    known = f"{ONE}[[endpoints]]\nprotocol = 'service-bus'\nbind = '0.0.0.0:1'\n{KNOWN}"
+
+    for text in (near, known):
+        assert not warnings(f"development = true\n{text}", tmp_path)

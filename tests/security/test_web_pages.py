@@ -106,6 +106,31 @@ async def test_clients_without_an_origin_and_pages_that_are_allowed_come_in(
     assert found == expected
 
 
+async def test_in_development_other_containers_come_in_by_name_and_no_page_does(
+    gateways: Gateways,
+) -> None:
+    beyond = every_port('allowed_hosts = ["Pairgate.test"]').replace("127.0.0.1", "0.0.0.0")
+    gateway = await gateways.start(f"development = true\n{beyond}")
+    found, expected = {}, {}
+
+    for name, request in requests(lambda protocol: port_of(gateway, protocol)).items():
+        for host, *more in (
+            ("servicebus:PORT",),
+            ("172.18.0.2:PORT",),
+            ("pairgate.test:PORT",),
+            ("servicebus:PORT", ("Origin", FOREIGN)),
+            ("evil.example:PORT",),  # after DNS rebinding
+        ):
+            code, answer = await asked(request, host, *more)
+            found[name, host, *more] = (code, b"AuthorizationFailure" in answer)
+            foreign = bool(more) or host.startswith("evil")
+            # The error of Storage Queue has a code, which tells the guard from the front end.
+            refused = (403, name == "storage")
+            expected[name, host, *more] = refused if foreign else (request[3], False)
+
+    assert found == expected
+
+
 @pytest.mark.parametrize("protocol", ["admin", "service-bus-http", "service-bus", "storage-queue"])
 async def test_options_is_answered_on_each_port_as_load_balancers_ask(
     protocol: str, gateways: Gateways
@@ -168,6 +193,29 @@ def test_the_host_is_this_machine_and_the_origin_a_page_of_it(
     guard = WebGuard(is_open=lambda: True)
 
     assert (guard.refusal(Headers.of(fields)) is not None) is refused
+
+
+@pytest.mark.parametrize(
+    ("host", "refused"),
+    [
+        ("pairgate:5672", False),
+        ("PAIRGATE.", False),
+        ("10.0.0.1", False),
+        ("[fe80::1]:80", False),
+        ("bus.test:80", False),
+        ("evil.example", True),
+        ("bus.test.evil.example", True),
+        ("127.1", True),
+        ("[::1]evil.example", True),
+        (":80", True),
+    ],
+)
+def test_names_that_no_other_site_has_are_allowed_in_development(host: str, refused: bool) -> None:
+    guard = WebGuard(
+        is_open=lambda: True, allow_local_names=True, allowed_hosts=frozenset({"bus.test"})
+    )
+
+    assert (guard.refusal(Headers.of({"Host": host})) is not None) is refused
 
 
 def test_each_origin_counts() -> None:

@@ -25,8 +25,6 @@ from gateway.config.endpoints import (
     STORAGE_QUEUE,
     Endpoint,
     address_of,
-    host_of_bind,
-    is_loopback,
 )
 from gateway.config.kinds import options_class
 from gateway.config.options import Config, Namespace
@@ -176,7 +174,7 @@ def _fits(config: Config, endpoint: Endpoint, right: Right) -> bool:
     if endpoint.protocol == STORAGE_QUEUE:
         # A Storage endpoint has no sessions and no dead letters.
         has_key = any(account.keys for account in config.accounts)
-        known = has_key if config.accounts else is_loopback(host_of_bind(endpoint.bind))
+        known = has_key if config.accounts else config.accepts_public_key(endpoint)
         return right is Right.SEND and known
     if endpoint.protocol == AMQP:
         return right is not Right.MANAGE
