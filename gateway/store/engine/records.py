@@ -149,7 +149,12 @@ class Row:
     @property
     def first(self) -> int:
         """The number that the message had first."""
-        return self.original if self.original and not self.stamp else self.number
+        return self.earlier or self.number
+
+    @property
+    def earlier(self) -> int | None:
+        """The number that the message had first, if it has another one since."""
+        return self.original if self.original and not self.stamp else None
 
 
 def with_own_dates(row: Row, shift: int) -> Row:

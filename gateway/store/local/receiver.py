@@ -292,7 +292,7 @@ def to_delivery(taken: TakenRow, message: Message, shift: int) -> Delivery:
         lock_token=taken.token,
         delivery_count=taken.deliveries,
         enqueued=to_date(row.shown(row.enqueued, shift)),
-        enqueued_sequence_number=row.first,
+        enqueued_sequence_number=row.earlier,
         locked_until=None if locked_until is None else to_date(locked_until),
         expires=None if row.expires is None else to_date(row.shown(row.expires, shift)),
         received=None if taken.at is None else to_date(taken.at),

@@ -95,7 +95,7 @@ def delivery_properties(delivery: Delivery) -> dict[str, Any]:
         "SequenceNumber": delivery.sequence_number,
         "State": delivery.state.value,
         "LockToken": delivery.lock_token,
-        "EnqueuedSequenceNumber": delivery.enqueued_sequence_number,
+        "EnqueuedSequenceNumber": delivery.enqueued_sequence_number or 0,
         "DeadLetterSource": delivery.dead_letter_source,
     }
     dates = {"EnqueuedTimeUtc": delivery.enqueued, "LockedUntilUtc": delivery.locked_until}
@@ -122,7 +122,7 @@ def delivery_of_broker_properties(
         lock_token=_text(broker, "LockToken") or lock_token,
         delivery_count=max(1, _integer(broker, "DeliveryCount") or 1),
         enqueued=enqueued,
-        enqueued_sequence_number=_integer(broker, "EnqueuedSequenceNumber"),
+        enqueued_sequence_number=_integer(broker, "EnqueuedSequenceNumber") or None,
         locked_until=_date(broker, "LockedUntilUtc"),
         expires=_sum(enqueued, message.time_to_live),
         state=_STATES.get(_text(broker, "State") or "", MessageState.ACTIVE),
