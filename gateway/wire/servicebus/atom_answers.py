@@ -78,6 +78,7 @@ class _AtomEntry:
     title: str
     content: str
     dates: str
+    has_author: bool = True
 
 
 # Answers of our own
@@ -140,7 +141,17 @@ def _one(answer: Info, origin: str, link: str) -> str:
     dates = (
         f"<published>{date_text(answer.created)}</published><updated>{date_text(updated)}</updated>"
     )
-    return _entry(_AtomEntry(title=title, content=content, dates=dates), origin, link)
+    # An entity of the namespace has its name as the author.
+    return _entry(
+        _AtomEntry(
+            title=title,
+            content=content,
+            dates=dates,
+            has_author=isinstance(answer, EntityInfo | TopicInfo),
+        ),
+        origin,
+        link,
+    )
 
 
 def _namespace_entry(info: NamespaceInfo) -> _AtomEntry:
@@ -161,10 +172,11 @@ def _namespace_entry(info: NamespaceInfo) -> _AtomEntry:
 
 def _entry(entry: _AtomEntry, origin: str, link: str) -> str:
     href = quoteattr(f"{link}?{API_VERSION}")
+    name = escape(origin.partition("://")[2])
+    author = f"<author><name>{name}</name></author>" if entry.has_author else ""
     return (
         f'<entry xmlns="{ATOM}"><id>{escape(link)}</id>'
-        f'<title type="text">{escape(entry.title)}</title>{entry.dates}'
-        f"<author><name>{escape(origin.partition('://')[2])}</name></author>"
+        f'<title type="text">{escape(entry.title)}</title>{entry.dates}{author}'
         f'<link rel="self" href={href}/>'
         f'<content type="application/xml">{entry.content}</content></entry>'
     )

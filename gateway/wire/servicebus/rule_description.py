@@ -188,6 +188,8 @@ def _type_of(element: Element) -> str:
 
 MAX_VALUES: Final = 1000  # of one filter or action
 _XSD: Final = "http://www.w3.org/2001/XMLSchema"
+# Of a duration, in the answers that the SDKs have recorded; they themselves write it in XSD's.
+_SERIALIZATION: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
 _MAX_LONG: Final = 2**63 - 1  # of a signed 64-bit number, .NET's long
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
@@ -207,7 +209,8 @@ def build_values(element: str, values: Mapping[str, Value]) -> str:
 def _build_value(key: str, value: Value) -> str:
     kind = _type_for(key, value)
     # Clients rely on exactly this prefix.
-    attributes = f' i:type="d6p1:{kind.name}" xmlns:d6p1="{_XSD}"'
+    namespace = _SERIALIZATION if kind is _DURATION else _XSD
+    attributes = f' i:type="d6p1:{kind.name}" xmlns:d6p1="{namespace}"'
     return (
         f"<KeyValueOfstringanyType>{leaf('Key', key)}"
         f"{leaf('Value', kind.render(value), attributes)}</KeyValueOfstringanyType>"

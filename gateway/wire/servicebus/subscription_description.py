@@ -16,6 +16,7 @@ from gateway.wire.servicebus.description import (
     LONGEST_LOCK,
     NAMESPACE,
     STATUS,
+    ConstantElement,
     CountDetails,
     MessageTotal,
     Slot,
@@ -54,6 +55,7 @@ TABLE: Final = Table(
         text_field("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to"),
         span_field("AutoDeleteOnIdle", "auto_delete_on_idle"),
         AVAILABLE,
+        ConstantElement("IsClientAffine", "false"),
     ),
 )
 

@@ -290,9 +290,58 @@ def test_the_elements_of_a_subscription_stand_in_the_order_of_service_bus():
         "LockDuration RequiresSession DefaultMessageTimeToLive DeadLetteringOnMessageExpiration"
         " DeadLetteringOnFilterEvaluationExceptions MessageCount MaxDeliveryCount"
         " EnableBatchedOperations Status CreatedAt UpdatedAt AccessedAt CountDetails"
-        " AutoDeleteOnIdle EntityAvailabilityStatus"
+        " AutoDeleteOnIdle EntityAvailabilityStatus IsClientAffine"
     )
     assert found["MessageCount"] == "5"
+
+
+# The files named below are answers that the service gave: azure-sdk-for-net, sdk/servicebus,
+# tests/SessionRecords/ServiceBusManagementClientLiveTests. The order of the elements above is that
+# of GetTopicRuntimeInfoAsync.json, and of queues that of azure-sdk-for-python,
+# test_mgmt_queues_async, get_runtime_properties_basic.
+
+
+def inside_of(operation, info) -> list[str]:
+    """The elements of an entry, in their order."""
+    root = ElementTree.fromstring(build_response(operation, info, ORIGIN).body)
+    return [element.tag.partition("}")[2] for element in root]
+
+
+def test_only_entities_of_the_namespace_have_an_author() -> None:
+    """BasicRuleCrudOperationsAsync.json: the answers to a topic, a subscription and rules."""
+    rest = ["link", "content"]
+    dated = ["id", "title", "published", "updated"]
+    subscription = GetSubscription(topic=TOPIC, name="s")
+    rule = GetRule(topic=TOPIC, subscription="s", name="r")
+
+    topic = inside_of(GetEntity(entity=TOPIC), TopicInfo(path=TOPIC))
+    below = inside_of(subscription, SubscriptionInfo(topic=TOPIC, name="s"))
+    last = inside_of(rule, Rule(name="r"))
+    namespace = inside_of(GetNamespace(), NamespaceInfo(name="east"))
+
+    assert topic == [*dated, "author", *rest]
+    assert below == last == [*dated, *rest]
+    # GetNamespacePropertiesAsync.json
+    assert namespace == ["id", "title", "updated", "author", *rest]
+
+
+def test_a_duration_in_a_rule_has_the_namespace_of_the_services_serializer() -> None:
+    """BasicRuleCrudOperationsAsync.json: rule2, whose @timeSpanParam is one day."""
+    one_day = Described(TIMESPAN, 864_000_000_000)  # units of 100 ns
+    parameters = {"@timeSpanParam": one_day, "@stringParam": "string"}
+    rule = Rule(name="rule2", filter=SqlFilter(expression="a = b", parameters=parameters))
+
+    asked = GetRule(topic=TOPIC, subscription="s", name="rule2")
+    text = build_response(asked, rule, ORIGIN).body.decode()
+
+    assert (
+        '<Key>@timeSpanParam</Key><Value i:type="d6p1:duration"'
+        ' xmlns:d6p1="http://schemas.microsoft.com/2003/10/Serialization/">P1D</Value>'
+    ) in text
+    assert (
+        '<Key>@stringParam</Key><Value i:type="d6p1:string"'
+        ' xmlns:d6p1="http://www.w3.org/2001/XMLSchema">string</Value>'
+    ) in text
 
 
 def test_a_namespace_has_every_element():
