@@ -142,6 +142,13 @@ class ProcessRecord:
         return None if None in counts else sum(filter(None, counts))
 
     @property
+    def longest_stall(self) -> float | None:
+        """The seconds of the slowest send since its last trouble began; None: it isn't told."""
+        if self.gateway is None or self.gateway.troubles is None:
+            return None
+        return self.gateway.stalls[-1] if self.gateway.stalls else 0.0
+
+    @property
     def changes(self) -> ToldChanges:
         """The changes of the backlog that the record tells."""
         gateway, syphon = self.gateway or GatewayRecord(), self.syphon or SyphonRecord()
@@ -197,6 +204,10 @@ class PairProcess:
     here: bool = False  # it is this one
     # Messages that its sends may have left twice since its start; None: not told.
     possibly_twice: int | None = None
+    # Seconds of the slowest send since its last trouble began, 0: it had none; None: not told.
+    longest_stall: float | None = None
+    # Since when the primary answers that it had lost; None: it hasn't lost it, or doesn't tell.
+    primary_back: datetime | None = None
     # Ids of the envelope's keys that it has read, the one that signs first; None: not told.
     keys: tuple[str, ...] | None = None
 
@@ -256,6 +267,8 @@ class PairRecords:
                 reads=each.sees_others,
                 here=each.process == own,
                 possibly_twice=each.possibly_twice,
+                longest_stall=each.longest_stall,
+                primary_back=each.primary_back,
                 keys=each.keys,
             )
             for state, records in states.items()
