@@ -63,7 +63,7 @@ class Drawn:
 class Story:
     """The truth. Dates are seconds since 1970."""
 
-    trouble: float  # the first message was diverted
+    trouble: float  # the first message was diverted since the primary was taken away
     repaired: float  # the primary answers again
     cured: float  # all sends go to the primary, and the backlog is empty
     counts: Sequence[TrueCount]
@@ -84,6 +84,14 @@ class Story:
     def diverted_in(self, begin: float, end: float) -> int:
         """The messages that may have been diverted between the dates."""
         return sum(begin - MOTION <= each <= end for each in self.diverted)
+
+
+def first_trouble(diverted: Sequence[float], taken: float, repaired: float) -> float:
+    """
+    The date of the first message diverted since the primary was taken away, or that of its return.
+    On a busy machine a slow send is diverted before, and all is well again.
+    """
+    return next((date for date in diverted if date >= taken), repaired)
 
 
 @attrs.frozen

@@ -27,7 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.chaos.servers import AmqpServer, EmbeddedServer, RabbitServer, Server
 from benchmarks.fleet import BACKLOG_QUEUES, LABEL, Fleet, client_of
-from benchmarks.honesty.judge import Answer, Drawn, Story, TrueCount
+from benchmarks.honesty.judge import Answer, Drawn, Story, TrueCount, first_trouble
 from benchmarks.honesty.page import Page
 from gateway.capabilities import send_accepted_by
 from gateway.demo.audit import pending
@@ -136,7 +136,6 @@ class Run:
     answers: list[Answer] = attrs.field(factory=list)
     drawn: list[Drawn] = attrs.field(factory=list)
     failures: list[str] = attrs.field(factory=list)  # answers that didn't come
-    _trouble: float = attrs.field(default=0.0, init=False)
     _diverted: list[float] = attrs.field(factory=list, init=False)  # the dates
     _stopping: bool = attrs.field(default=False, init=False)
 
@@ -160,6 +159,7 @@ class Run:
                 page = Page(stack.enter_context(browser(profile)))
                 nursery.start_soon(self._keep_looking, page)
             await trio.sleep(self.scene.healthy)
+            taken = time.time()
             await self._take_away()
             await trio.sleep(self.scene.seconds)
             await self._bring_back()
@@ -169,7 +169,7 @@ class Run:
             await trio.sleep(self.scene.after)
             nursery.cancel_scope.cancel()
         return Story(
-            trouble=self._trouble or repaired,
+            trouble=first_trouble(self._diverted, taken, repaired),
             repaired=repaired,
             cured=cured,
             counts=self.counts,
@@ -320,7 +320,6 @@ bind = "127.0.0.1:0"
                 return
             if accepted_by is not AcceptedBy.PRIMARY:
                 self._diverted.append(time.time())
-                self._trouble = self._trouble or self._diverted[0]
 
     async def _take_away(self) -> None:
         match self.scene.outage:

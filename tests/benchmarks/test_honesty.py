@@ -14,6 +14,7 @@ from benchmarks.honesty.judge import (
     Drawn,
     Story,
     TrueCount,
+    first_trouble,
     lies_of,
     seconds_of,
 )
@@ -130,6 +131,13 @@ def test_a_page_shows_one_of_the_statuses_that_it_asked_for(
     )
 
     assert len(lies_of(STORY, [], [drawn])) == lies
+
+
+@pytest.mark.parametrize(("diverted", "began"), [((), 30.0), ((3.0,), 30.0), ((3.0, 12.0), 12.0)])
+def test_a_trouble_begins_when_the_primary_was_taken_away(
+    diverted: tuple[float, ...], began: float
+) -> None:
+    assert first_trouble(diverted, 10.0, 30.0) == began
 
 
 def test_a_verdict_has_some_seconds_to_follow() -> None:
