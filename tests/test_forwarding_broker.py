@@ -7,6 +7,7 @@ import attrs
 import pytest
 
 from gateway import capabilities
+from gateway.brokers.joined.receiver import JoinedReceiver
 from gateway.capabilities import (
     BoundsSends,
     ChangesBody,
@@ -54,7 +55,6 @@ from gateway.extensions.claims.session import ClaimedSession
 from gateway.extensions.claims.unpacking import PackedReceiver
 from gateway.extensions.sharding.broker import ShardedBroker
 from gateway.extensions.sharding.places import ShardPlaces
-from gateway.extensions.sharding.receiver import ShardedReceiver
 from gateway.extensions.sharding.sessions import ShardedSession
 from gateway.forwarding_broker import ForwardingBroker, SendWrapper
 from gateway.frontends.amqp.receivers import OpenedReceiver
@@ -169,7 +169,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {Identifies, Placed},
         {BoundsSends},
     ),
-    ShardedReceiver: (
+    JoinedReceiver: (
         {
             ChangesBody,
             Enlists,

@@ -7,10 +7,10 @@ from contextlib import suppress
 import pytest
 import trio
 
+from gateway.brokers.joined.sequence import place_of
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityExists
 from gateway.domain.message import Complete, Message, ReceiveMode
-from gateway.extensions.sharding.sequence import shard_of
 from gateway.ports import Broker
 from tests.e2e.installation import client
 from tests.e2e.processes import (
@@ -152,7 +152,7 @@ async def test_behind_a_pair_with_workers_every_key_returns_to_its_shard(
                     for delivery in await receiver.receive(10):
                         await receiver.settle(delivery, Complete())
                         key = delivery.message.partition_key or ""
-                        by_key.setdefault(key, Counter())[shard_of(delivery)] += 1
+                        by_key.setdefault(key, Counter())[place_of(delivery)] += 1
 
     assert {key: list(found.values()) for key, found in by_key.items()} == {
         f"key {number}": [6] for number in range(5)

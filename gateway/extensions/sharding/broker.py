@@ -2,7 +2,7 @@
 Presents several queues, the shards, as one queue.
 
     send       by session id or partition key, else by turns
-    receive    from all shards; settlements lead back by the sequence number (`sequence.py`)
+    receive    from all shards; settlements lead back by the sequence number (`brokers/joined`)
     inspect    the counts of all shards together
 
 The sharded broker is around a pair, not inside: so each shard is an entity of the pair, which fails
@@ -23,6 +23,8 @@ from typing import ClassVar, TypeVar
 
 import attrs
 
+from gateway.brokers.joined.receiver import open_joined_receiver
+from gateway.brokers.joined.sequence import inward_number, outward
 from gateway.capabilities import (
     Batches,
     BoundsSends,
@@ -56,10 +58,9 @@ from gateway.extensions.sharding.queues import (
     update_shards,
     verify_shards,
 )
-from gateway.extensions.sharding.receiver import open_sharded_receiver
+from gateway.extensions.sharding.receiver import ShardsOfQueue
 from gateway.extensions.sharding.scheduling import cancel_in_shards, schedule_in_shards
 from gateway.extensions.sharding.sending import ShardedSending
-from gateway.extensions.sharding.sequence import inward_number, outward
 from gateway.extensions.sharding.sessions import list_sharded_sessions, open_sharded_session
 from gateway.extensions.sharding.table import ShardTable
 from gateway.forwarding_broker import ForwardingBroker, SendWrapper
@@ -175,17 +176,11 @@ class ShardedBroker(SendWrapper):
     def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AbstractAsyncContextManager[Receiver]:
-        """As `Broker.open_receiver`: a `ShardedReceiver`, if the queue is sharded."""
+        """As `Broker.open_receiver`: a `JoinedReceiver` of its shards, if the queue is sharded."""
         if self.table.find(entity) is None:
             return self.broker.open_receiver(entity, mode)
-        return open_sharded_receiver(
-            broker=self.broker,
-            entity=entity,
-            mode=mode,
-            table=self.table,
-            clock=self.clock,
-            rng=self.rng,
-        )
+        shards = ShardsOfQueue(broker=self.broker, entity=entity, table=self.table, rng=self.rng)
+        return open_joined_receiver(shards, entity, mode, clock=self.clock, rng=self.rng)
 
     def open_session(
         self,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gateway.brokers.joined.sequence import by_place, outward_number
 from gateway.capabilities import Schedules
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -12,7 +13,6 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Message
 from gateway.extensions.sharding.halfway import halfway
-from gateway.extensions.sharding.sequence import by_shard, outward_number
 from gateway.extensions.sharding.table import ShardedQueue
 
 
@@ -63,7 +63,7 @@ async def cancel_in_shards(
     As `Schedules.cancel_scheduled`. After an error, the outcome is unknown if the messages of
     another shard were removed.
     """
-    in_shards = by_shard(sequence_numbers)
+    in_shards = by_place(sequence_numbers)
     for shard in in_shards:
         if shard not in queue.numbers:
             raise MessageNotFound(

@@ -8,6 +8,7 @@ from typing import Final, NoReturn
 import attrs
 import trio
 
+from gateway.brokers.joined.sequence import inward, inward_number, outward
 from gateway.brokers.task_scope import TaskScope
 from gateway.capabilities import (
     Enlists,
@@ -26,7 +27,6 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, MessageNotFound
 from gateway.domain.message import Delivery, ReceiveMode, Settlement
 from gateway.extensions.sharding.places import elsewhere
-from gateway.extensions.sharding.sequence import inward, inward_number, outward
 from gateway.extensions.sharding.table import ShardedQueue
 from gateway.offering import Wrapper, required
 

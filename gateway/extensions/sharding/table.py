@@ -20,7 +20,7 @@ from gateway.domain.bounded import remembered
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 
-MOST_SHARDS: Final = 1000  # of one queue: `sequence.py` has room for 1024
+MOST_SHARDS: Final = 1000  # of one queue: `brokers/joined/sequence.py` has room for 1024
 
 
 @attrs.frozen(kw_only=True)

@@ -12,6 +12,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from gateway.brokers.joined.receiver import LINGER
+from gateway.brokers.joined.sequence import place_of
 from gateway.capabilities import ReceivesAvailable, ReceivesDeferred, Sessions
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -32,8 +34,6 @@ from gateway.domain.message import (
 )
 from gateway.extensions.sharding.broker import ShardedBroker
 from gateway.extensions.sharding.queues import summed
-from gateway.extensions.sharding.receiver import LINGER
-from gateway.extensions.sharding.sequence import shard_of
 from gateway.extensions.sharding.table import ShardingRule
 from gateway.offering import required
 from gateway.ports import Receiver
@@ -83,7 +83,7 @@ async def test_every_shard_gets_its_share_of_the_receives(autojump_clock: trio.a
             for _ in range(20):
                 [delivery] = await receiver.receive(1)
                 await receiver.settle(delivery, Complete())
-                found[shard_of(delivery)] += 1
+                found[place_of(delivery)] += 1
 
         assert sorted(found) == [0, 1, 2, 3]
         assert all(4 <= each <= 6 for each in found.values())
@@ -124,7 +124,7 @@ async def test_a_message_wakes_a_waiting_receive_whatever_its_shard(
                 nursery.start_soon(receive)
                 await wait_all_tasks_blocked()
                 await here.memory.send(ORDERS.shard(shard), [Message()])
-            assert shard_of(found[0]) == shard
+            assert place_of(found[0]) == shard
             await receiver.settle(found[0], Complete())
 
 
@@ -205,7 +205,7 @@ async def test_every_settlement_leads_back_to_its_shard(autojump_clock: trio.abc
             seen = set[int]()
             while len(seen) < 4:
                 [delivery] = await receiver.receive(1)
-                shard = shard_of(delivery)
+                shard = place_of(delivery)
                 if shard in seen:
                     continue
                 seen.add(shard)
@@ -220,7 +220,7 @@ async def test_every_settlement_leads_back_to_its_shard(autojump_clock: trio.abc
             while len(dead) < 4:
                 dead += await receiver.receive(4)
 
-        assert {shard_of(each) for each in dead} == {0, 1, 2, 3}
+        assert {place_of(each) for each in dead} == {0, 1, 2, 3}
         assert (await here.broker.inspect(ORDERS)).dead_lettered == 4
 
 
@@ -240,7 +240,7 @@ async def test_a_shard_that_fails_does_not_keep_the_messages_of_the_others(
             found = []
             for _ in range(6):
                 found += await receiver.receive(1)
-            assert {shard_of(each) for each in found} == {0, 2, 3}
+            assert {place_of(each) for each in found} == {0, 2, 3}
 
             here.faulty.fault = lambda operation, entity: None
             with trio.fail_after(60):
@@ -262,7 +262,7 @@ async def test_a_look_at_all_shards_fails_only_if_all_of_them_fail(
         async with here.broker.open_receiver(ORDERS) as receiver:
             looks = required(receiver, ReceivesAvailable)
             found = [each for _ in range(4) for each in await looks.receive_available(1)]
-            assert {shard_of(each) for each in found} == {0, 2, 3}
+            assert {place_of(each) for each in found} == {0, 2, 3}
 
             failing |= {ORDERS.shard(number) for number in range(4)}
             with pytest.raises(Unavailable):
@@ -314,7 +314,7 @@ async def test_a_shard_that_is_added_is_received_from_and_one_that_is_removed_is
             found = []
             while len(found) < 2:
                 found += await receiver.receive(1)
-            assert {shard_of(each) for each in found} == {0, 1}
+            assert {place_of(each) for each in found} == {0, 1}
             with trio.move_on_after(10) as scope:
                 await receiver.receive(1)
             assert scope.cancelled_caught
@@ -324,8 +324,8 @@ async def test_a_shard_that_is_added_is_received_from_and_one_that_is_removed_is
                 found += await receiver.receive(1)
             table.replace([attrs.evolve(FOUR, shards=3)])
             await wait_all_tasks_blocked()
-            [last] = [each for each in found if shard_of(each) == 3]
-            with pytest.raises(LockLost, match="shard 3 isn't received from here any more"):
+            [last] = [each for each in found if place_of(each) == 3]
+            with pytest.raises(LockLost, match="queue 3 isn't received from here any more"):
                 await receiver.settle(last, Complete())
 
 
@@ -337,14 +337,14 @@ async def test_kept_deliveries_of_a_shard_that_is_removed_are_given_back(
         async with here.broker.open_receiver(ORDERS) as receiver:
             found = list(await receiver.receive(1))
             await wait_all_tasks_blocked()  # the others are kept
-            first = shard_of(found.pop())
+            first = place_of(found.pop())
             here.broker.table.replace([attrs.evolve(FOUR, shards=1)])
             await wait_all_tasks_blocked()
             with trio.move_on_after(5):
                 while True:
                     found += await receiver.receive(4)
 
-            assert [shard_of(each) for each in found] == ([0] if first else [])
+            assert [place_of(each) for each in found] == ([0] if first else [])
             for shard in range(1, 4):
                 async with here.memory.open_receiver(ORDERS.shard(shard)) as other:
                     with trio.fail_after(1):  # the lock would be there for longer
@@ -399,7 +399,7 @@ async def test_a_receive_gets_what_is_just_being_given_back_of_other_shards(
                 while len(found) < 4:
                     found += await receiver.receive(4)
 
-            assert {shard_of(each) for each in found} == {0, 1, 2, 3}
+            assert {place_of(each) for each in found} == {0, 1, 2, 3}
 
 
 def forwarded(delivery: Delivery) -> Delivery:
@@ -426,7 +426,7 @@ async def test_messages_that_a_partitioned_entity_forwarded_are_received(
                             await receiver.settle(delivery, Complete())
                         found.append(delivery)
 
-        assert {each.enqueued_sequence_number for each in found if shard_of(each)} == {None}
+        assert {each.enqueued_sequence_number for each in found if place_of(each)} == {None}
         assert (await here.broker.inspect(ORDERS)).active == 0
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.brokers.joined.sequence import inward, inward_number, outward, outward_number
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.message import Delivery, Message
-from gateway.extensions.sharding.sequence import inward, inward_number, outward, outward_number
 from gateway.extensions.sharding.table import ShardingRule, ShardTable, key_of, place_of
 
 ORDERS = EntityPath("Orders")
@@ -167,5 +167,5 @@ def test_an_enqueued_number_that_has_no_room_for_the_shard_is_left_out(enqueued:
 
 
 def test_a_number_that_has_no_room_for_the_shard_is_refused() -> None:
-    with pytest.raises(NotSupported, match="a partitioned entity can't be a shard"):
+    with pytest.raises(NotSupported, match="a partitioned entity can't be received from"):
         outward_number(2**53, 1)

@@ -1,0 +1,612 @@
+"""
+Receives from several queues as from one.
+
+Each queue has a task that receives from it while a call of `receive` waits. Messages that other
+queues deliver meanwhile are kept for the next call. So no receive is cancelled because another
+queue was faster, which in a namespace that is polled would lock messages that no receive returns.
+If no call waits for `LINGER` seconds, the tasks stop receiving and give back the kept messages.
+
+    receive ◀── _ready ◀─┬── task of the queue at place 0 ◀── its receiver
+                         ├── task of the queue at place 1 ◀── its receiver
+                         └── ...                 at most one batch of each is kept
+"""
+
+import math
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple, Protocol
+
+import attrs
+import trio
+
+from gateway.brokers.joined.sequence import (
+    by_place,
+    has_room,
+    inward,
+    outward,
+    place_of,
+)
+from gateway.brokers.task_scope import TaskScope
+from gateway.capabilities import (
+    ChangesBody,
+    Enlists,
+    KeepsMessages,
+    Polls,
+    ReceivesAvailable,
+    ReceivesDeferred,
+    TakesBack,
+    TransactedSettlement,
+)
+from gateway.capabilities.settling import SettlementDoubts, settle_all
+from gateway.changes import Changes
+from gateway.domain.bounded import Bounded
+from gateway.domain.clocks.lock_ends import USUAL_LOCK
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, Outcome
+from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
+from gateway.offering import Wrapper, offered, required
+from gateway.ports import Receiver, WallClock
+
+# Seconds after a `receive` before the messages that are kept for the next are given back.
+LINGER: Final = 0.5
+_CLOSE_TIMEOUT: Final = 5.0
+_MOST_UNSETTLED: Final = 100_000  # whose queue is remembered; the messages of older ones come again
+
+
+class JoinedQueues(Protocol):
+    """The queues that are received from as one, each at its place among them."""
+
+    @property
+    def changes(self) -> Changes:
+        """Of `places`."""
+        ...
+
+    def places(self) -> Collection[int]:
+        """The places that there are now."""
+        ...
+
+    def open_receiver(self, place: int) -> AbstractAsyncContextManager[Receiver]:
+        """As `Broker.open_receiver`, of the queue at that place."""
+        ...
+
+    async def wait_before_retry(self, place: int, error: BrokerError, failures: int) -> None:
+        """Return when to try that queue again, after as many failures in a row."""
+        ...
+
+    def check_enlisted(self, place: int) -> None:
+        """
+        Check that deliveries of that queue can be settled in a transaction.
+
+        Raises:
+            NotSupported: they can't.
+        """
+        ...
+
+
+@attrs.define(eq=False, kw_only=True)
+class _Source:
+    """A queue as a source: its receiver, once that is open, and why it can't be received from."""
+
+    place: int
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    receiver: Receiver | None = None
+    receiving: trio.CancelScope | None = None
+    error: BrokerError | None = None
+    kept: int = 0  # deliveries among `JoinedReceiver._ready`
+
+
+class _KeptDelivery(NamedTuple):
+    """A delivery that no call has returned yet, and the end of its lock by Trio's clock."""
+
+    source: _Source
+    delivery: Delivery
+    until: float
+
+
+@asynccontextmanager
+async def open_joined_receiver(
+    queues: JoinedQueues,
+    entity: EntityPath,
+    mode: ReceiveMode,
+    *,
+    clock: WallClock,
+    rng: random.Random,
+) -> AsyncIterator["JoinedReceiver"]:
+    """
+    Open a receiver of all these queues, which are the entity to clients. Returns as soon as one of
+    them is open.
+
+    Raises:
+        BrokerError: none could be opened; the error of the first.
+    """
+    receiver = JoinedReceiver(queues=queues, entity=entity, mode=mode, clock=clock, rng=rng)
+    async with TaskScope() as scope:
+        scope.nursery.start_soon(receiver.run)
+        await receiver.opened()
+        yield receiver
+
+
+@attrs.define(eq=False, kw_only=True)
+class JoinedReceiver(Wrapper):
+    """
+    A `Receiver` whose deliveries come from all queues. It offers the capabilities of the receiver
+    that was opened first. In receive-and-delete mode messages are locked, and completed when they
+    are returned: messages that are kept for the next call must not be lost.
+    """
+
+    queues: JoinedQueues
+    entity: EntityPath
+    mode: ReceiveMode
+    clock: WallClock
+    rng: random.Random
+    _first: Receiver | None = attrs.field(default=None, init=False)
+    _sources: dict[int, _Source] = attrs.field(factory=dict, init=False)
+    _ready: deque[_KeptDelivery] = attrs.field(factory=deque, init=False)
+    _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
+    # By lock token, of unsettled deliveries whose sequence number has no room for the place.
+    _origins: Bounded[str | None, int] = attrs.field(
+        factory=lambda: Bounded(_MOST_UNSETTLED), init=False
+    )
+    _news: Changes = attrs.field(factory=Changes, init=False)  # deliveries, errors
+    _wanted: Changes = attrs.field(factory=Changes, init=False)  # calls that wait
+    _limit: int = attrs.field(default=1, init=False)
+    _waiting: int = attrs.field(default=0, init=False)  # calls of `receive`
+    _looking: int = attrs.field(default=0, init=False)  # calls of `receive_available`
+    _lasts: float = attrs.field(default=0.0, init=False)  # until when to linger
+    _lingers: bool = attrs.field(default=False, init=False)
+    _left: Changes = attrs.field(factory=Changes, init=False)  # calls that returned
+
+    @property
+    def inner(self) -> object:
+        return self._first
+
+    async def opened(self) -> None:
+        """
+        Return when a queue can be received from.
+
+        Raises:
+            BrokerError: none can be.
+        """
+        while self._first is None:
+            seen = self._news.version
+            if (error := self._failure()) is not None:
+                raise error
+            await self._news.wait(seen)
+
+    async def run(self) -> None:
+        """Receive from the queues that there are, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._give_back_later)
+            while True:
+                seen, places = self.queues.changes.version, set(self.queues.places())
+                for place in sorted(places - self._sources.keys()):
+                    source = self._sources[place] = _Source(place=place)
+                    nursery.start_soon(self._serve, source)
+                for place in self._sources.keys() - places:
+                    self._remove(self._sources.pop(place))
+                    self._news.notify()
+                await self.queues.changes.wait(seen)
+
+    def _remove(self, source: _Source) -> None:
+        """Stop receiving from the queue. Its receiver gives back the kept messages."""
+        self._ready = deque(each for each in self._ready if each.source is not source)
+        source.scope.cancel()
+
+    # --- receiving
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """
+        As `Receiver.receive`; oldest first in each queue. A queue that fails doesn't hold up the
+        messages of the others.
+        """
+        if self._failure() is not None:
+            for source in self._sources.values():
+                source.error = None  # the next verdict is of this call
+        self._limit = limit if not self._waiting else max(limit, self._limit)
+        self._waiting += 1
+        try:
+            return await self._next(limit)
+        except trio.Cancelled:
+            if self._waiting == 1:
+                self._stop()  # so that no message is received without a waiting call
+            raise
+        finally:
+            self._waiting -= 1
+            self._linger()
+
+    async def _next(self, limit: int) -> Sequence[Delivery]:
+        while True:
+            seen = self._news.version
+            taken = self._pop(limit)
+            if taken and self._deletes:
+                taken = await self._deleted(taken)
+            if taken:
+                return taken
+            if (error := self._failure()) is not None:
+                raise error
+            self._wanted.notify()
+            await self._news.wait(seen)
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """
+        As `ReceivesAvailable.receive_available`: of all queues at the same time. A queue that fails
+        has nothing; if all fail, the error of one is raised.
+        """
+        await trio.lowlevel.checkpoint()  # a caller may look again and again
+        taken = self._pop(limit) or await self._looked(limit)
+        return await self._deleted(taken) if self._deletes else taken
+
+    async def _looked(self, limit: int) -> list[Delivery]:
+        errors: list[BrokerError] = []
+        self._looking += 1
+        try:
+            async with trio.open_nursery() as nursery:
+                for source in self._sources.values():
+                    nursery.start_soon(self._poll_once, source, limit, errors)
+        finally:
+            self._looking -= 1
+            self._linger()
+        taken = self._pop(limit)
+        if not taken and errors and len(errors) == len(self._sources):
+            raise errors[0]
+        return taken
+
+    async def _poll_once(self, source: _Source, limit: int, errors: list[BrokerError]) -> None:
+        while source.receiver is None and source.error is None and not source.scope.cancel_called:
+            await self._news.wait_next()
+        if source.receiver is None:
+            errors += [] if source.error is None else [source.error]
+            return
+        await self._interrupt(source)  # what it has on its way is what this look finds
+        try:
+            receiver = required(source.receiver, ReceivesAvailable)
+            self._keep(source, await receiver.receive_available(limit))
+        except BrokerError as error:
+            errors.append(error)
+
+    async def _interrupt(self, source: _Source) -> None:
+        receiving = source.receiving
+        if receiving is not None:
+            receiving.cancel()
+            while source.receiving is receiving:
+                await self._news.wait_next()
+
+    def _keep(self, source: _Source, found: Sequence[Delivery]) -> None:
+        if not source.scope.cancel_called:  # otherwise its receiver gives them back
+            date, now = self.clock(), trio.current_time()
+            for each in found:
+                until = now + _seconds_locked(each.locked_until, date)
+                self._ready.append(_KeptDelivery(source, self._outward(source.place, each), until))
+            source.kept += len(found)
+
+    def _linger(self) -> None:
+        self._lasts = trio.current_time() + LINGER
+        if not self._lingers:
+            self._left.notify()
+
+    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
+        """As `Polls.poll`: one request to each queue, until one has messages."""
+        await trio.lowlevel.checkpoint()  # a caller's loop over kept messages lets others run
+        if taken := self._pop(limit):
+            return await self._deleted(taken) if self._deletes else taken
+        sources = [each for each in self._sources.values() if each.receiver is not None]
+        first = self.rng.randrange(len(sources)) if sources else 0
+        problem: BrokerError | None = None
+        for source in (*sources[first:], *sources[:first]):
+            try:
+                found = await required(source.receiver, Polls).poll(limit, lock)
+            except BrokerError as error:
+                problem = error
+                continue
+            if found:
+                whole = [self._outward(source.place, each) for each in found]
+                return await self._deleted(whole) if self._deletes else whole
+        if problem is not None:
+            raise problem
+        return ()
+
+    def _failure(self) -> BrokerError | None:
+        """The error of the first queue, if none can be received from."""
+        sources = self._sources.values()
+        if not sources or any(source.error is None for source in sources):
+            return None
+        return next(iter(sources)).error
+
+    @property
+    def _deletes(self) -> bool:
+        return self.mode is ReceiveMode.RECEIVE_AND_DELETE
+
+    def _pop(self, limit: int) -> list[Delivery]:
+        """Kept deliveries whose locks hold."""
+        now, taken = trio.current_time(), list[Delivery]()
+        while self._ready and len(taken) < limit:
+            kept = self._ready.popleft()
+            kept.source.kept -= 1
+            if kept.until > now:  # otherwise the queue delivers the message again
+                taken.append(kept.delivery)
+        return taken
+
+    async def _deleted(self, taken: Sequence[Delivery]) -> list[Delivery]:
+        """
+        Complete the deliveries; return the completed ones, which won't come again. An unknown
+        outcome counts as success.
+        """
+        verdicts = await self.settle_many([(delivery, Complete()) for delivery in taken])
+        return [
+            attrs.evolve(delivery, lock_token=None, locked_until=None)
+            for delivery, error in zip(taken, verdicts, strict=True)
+            if error is None or error.outcome is Outcome.UNKNOWN
+        ]
+
+    async def _serve(self, source: _Source) -> None:
+        """Receive from one queue while calls wait, until its scope is cancelled."""
+        failures = 0
+        with source.scope:
+            while True:
+                try:
+                    async with self.queues.open_receiver(source.place) as receiver:
+                        source.receiver = receiver
+                        source.error, failures = None, 0
+                        self._first = self._first or receiver
+                        self._news.notify()
+                        await self._receive_from(source, receiver)
+                except BrokerError as error:
+                    source.receiver = None
+                    failures += 1
+                    await self._pause(source, error, failures)
+
+    async def _receive_from(self, source: _Source, receiver: Receiver) -> None:
+        failures = 0
+        while True:
+            seen = self._wanted.version
+            if not self._waiting or source.kept:
+                await self._wanted.wait(seen)
+                continue
+            try:
+                with trio.CancelScope() as source.receiving:
+                    self._keep(source, await receiver.receive(self._limit))
+                    if source.scope.cancel_called:
+                        continue
+                source.error, failures = None, 0
+                self._news.notify()
+            except BrokerError as error:  # the receiver stays open: its deliveries can be settled
+                failures += 1
+                await self._pause(source, error, failures)
+            finally:
+                source.receiving = None
+                if self._looking:
+                    self._news.notify()
+
+    async def _pause(self, source: _Source, error: BrokerError, failures: int) -> None:
+        """Wait before the next attempt; less, if a call waits and no queue works."""
+        source.error = error
+        self._news.notify()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._wait_wanted, source, nursery.cancel_scope)
+            await self.queues.wait_before_retry(source.place, error, failures)
+            nursery.cancel_scope.cancel()
+
+    async def _wait_wanted(self, source: _Source, pause: trio.CancelScope) -> None:
+        while source.error is not None:
+            await self._wanted.wait_next()
+        pause.cancel()
+
+    # --- giving back
+
+    async def _give_back_later(self) -> None:
+        while True:
+            seen = self._left.version
+            self._lingers = True
+            while not self._in_use and self._lasts > trio.current_time():  # noqa: ASYNC110 moves
+                await trio.sleep_until(self._lasts)
+            self._lingers = False
+            if not self._in_use:
+                self._stop()
+                await self._give_back()
+            await self._left.wait(seen)
+
+    @property
+    def _in_use(self) -> bool:
+        return self._waiting > 0 or self._looking > 0
+
+    def _stop(self) -> None:
+        """Stop receiving until a call waits again."""
+        for source in self._sources.values():
+            if source.receiving is not None:
+                source.receiving.cancel()
+
+    async def _give_back(self) -> None:
+        """
+        Release the kept messages, unless the namespace would count the release as a delivery: they
+        are then kept for a later call, as long as their locks hold.
+        """
+        for kept in [each for each in self._ready if _takes_back(each.source.receiver)]:
+            if kept not in self._ready:
+                continue  # a call has taken it meanwhile
+            self._ready.remove(kept)
+            source, delivery = kept.source, kept.delivery
+            source.kept -= 1
+            if source.receiver is not None:
+                with suppress(BrokerError):  # the message's lock expires instead
+                    await source.receiver.settle(self._inward(delivery), Abandon(delivered=False))
+
+    # --- settling
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        with self._doubts.settling(delivery.lock_token):
+            await self._receiver_of(delivery).settle(self._inward(delivery), settlement)
+        self._origins.pop(delivery.lock_token, None)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        with self._doubts.using(delivery.lock_token):
+            return await self._receiver_of(delivery).renew(self._inward(delivery))
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`; the queues settle at the same time."""
+        verdicts: list[BrokerError | None] = [None] * len(settlements)
+        of_place: dict[int, list[int]] = {}
+        for index, (delivery, _) in enumerate(settlements):
+            of_place.setdefault(self._place_of(delivery), []).append(index)
+
+        async def settle(indexes: Sequence[int]) -> None:
+            found = await self._settle_at([settlements[index] for index in indexes])
+            for index, verdict in zip(indexes, found, strict=True):
+                verdicts[index] = verdict
+
+        if len(of_place) == 1:
+            await settle(*of_place.values())
+        else:
+            async with trio.open_nursery() as nursery:
+                for indexes in of_place.values():
+                    nursery.start_soon(settle, indexes)
+        return verdicts
+
+    async def _settle_at(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """Settle deliveries of one queue."""
+        for delivery, _ in settlements:
+            self._doubts.begin(delivery.lock_token)
+        try:
+            receiver = self._receiver_of(settlements[0][0])
+        except LockLost as error:
+            return self._verdicts(settlements, [error] * len(settlements))
+        own = [(self._inward(delivery), settlement) for delivery, settlement in settlements]
+        found = await settle_all(receiver, own)
+        for (delivery, _), verdict in zip(own, found, strict=True):
+            if verdict is None:
+                self._origins.pop(delivery.lock_token, None)
+        return self._verdicts(settlements, found)
+
+    def _verdicts(
+        self,
+        settlements: Sequence[tuple[Delivery, Settlement]],
+        found: Sequence[BrokerError | None],
+    ) -> Sequence[BrokerError | None]:
+        return [
+            self._doubts.resolve(delivery.lock_token, verdict)
+            for (delivery, _), verdict in zip(settlements, found, strict=True)
+        ]
+
+    def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
+        """As `Enlists.enlist`; the queues say which of them can be settled so."""
+        place = self._place_of(delivery)
+        self.queues.check_enlisted(place)
+        enlists = required(self._receiver_at(place), Enlists)
+        return enlists.enlist(self._inward(delivery), settlement)
+
+    def forget_message(self, delivery: Delivery) -> None:
+        """As `KeepsMessages.forget_message`."""
+        source = self._sources.get(self._place_of(delivery))
+        keeps = source and source.receiver and offered(source.receiver, KeepsMessages)
+        if keeps:
+            keeps.forget_message(self._inward(delivery))
+
+    async def change_body(self, delivery: Delivery, body: bytes) -> datetime:
+        """As `ChangesBody.change_body`."""
+        changes = required(self._receiver_of(delivery), ChangesBody)
+        return await changes.change_body(self._inward(delivery), body)
+
+    @property
+    def takes_back_uncounted(self) -> bool:
+        """As `TakesBack.takes_back_uncounted`: true if all queues do."""
+        sources = self._sources.values()
+        return all(_takes_back(each.receiver) for each in sources if each.receiver is not None)
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        """
+        As `ReceivesDeferred.receive_deferred`. If a queue fails, the messages of the others are
+        abandoned, so that they are deferred again.
+        """
+        found: dict[int, Delivery] = {}
+        try:
+            for place, numbers in by_place(sequence_numbers).items():
+                receiver = required(await self._opened_at(place), ReceivesDeferred)
+                for delivery in await receiver.receive_deferred(numbers):
+                    whole = self._outward(place, delivery)
+                    found[whole.sequence_number] = whole
+            taken = _by_number(found, sequence_numbers)
+        except BaseException:
+            back = [(delivery, Abandon(delivered=False)) for delivery in found.values()]
+            with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                await self.settle_many(back)
+            raise
+        return await self._deleted(taken) if self._deletes else taken
+
+    def _outward(self, place: int, delivery: Delivery) -> Delivery:
+        if has_room(delivery):
+            return outward(delivery, place)
+        self._origins[delivery.lock_token] = place
+        return delivery
+
+    def _inward(self, delivery: Delivery) -> Delivery:
+        return delivery if delivery.lock_token in self._origins else inward(delivery)
+
+    def _place_of(self, delivery: Delivery) -> int:
+        origin = self._origins.get(delivery.lock_token)
+        return place_of(delivery) if origin is None else origin
+
+    def _receiver_of(self, delivery: Delivery) -> Receiver:
+        return self._receiver_at(self._place_of(delivery))
+
+    async def _opened_at(self, place: int) -> Receiver:
+        """
+        The receiver of the queue at that place, once it is open.
+
+        Raises:
+            MessageNotFound: there is no such queue, so no message has a number that leads there.
+            BrokerError: the receiver can't be opened.
+        """
+        while True:
+            seen, source = self._news.version, self._sources.get(place)
+            if source is None:
+                raise MessageNotFound(f"{self.entity}: no queue of it is at place {place}")
+            if source.receiver is not None:
+                return source.receiver
+            if source.error is not None:
+                raise source.error
+            await self._news.wait(seen)
+
+    def _receiver_at(self, place: int) -> Receiver:
+        source = self._sources.get(place)
+        if source is None or source.receiver is None:
+            raise LockLost(
+                f"{self.entity}: its queue {place} isn't received from here any more; those of its"
+                " messages that weren't settled are delivered again"
+            )
+        return source.receiver
+
+
+def _by_number(found: Mapping[int, Delivery], numbers: Sequence[int]) -> list[Delivery]:
+    """
+    The deliveries with these numbers, in that order.
+
+    Raises:
+        MessageNotFound: one is missing.
+    """
+    for number in numbers:
+        if number not in found:
+            raise MessageNotFound(f"{number}: a queue has returned no message with that number")
+    return [found[number] for number in numbers]
+
+
+def _takes_back(receiver: Receiver | None) -> bool:
+    takes_back = None if receiver is None else offered(receiver, TakesBack)
+    return takes_back is not None and takes_back.takes_back_uncounted
+
+
+def _seconds_locked(locked_until: datetime | None, date: datetime) -> float:
+    """
+    The seconds for which the lock of a message holds that was received just now.
+
+    A lock that seems over shows that our clock is ahead: then the usual duration is assumed.
+    """
+    if locked_until is None:
+        return math.inf
+    left = (locked_until - date).total_seconds()
+    return left if left > 0 else USUAL_LOCK
