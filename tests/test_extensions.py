@@ -65,6 +65,10 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
     },
     "outage_report": {"options": set(), "events": {"outage_over"}},
     "purge": {"options": set(), "events": {"backlog_purged"}},
+    "receive_in_outage": {
+        "options": {"pairing.receive_in_outage"},
+        "events": {"backlog_not_received"},
+    },
     "redrive": {"options": set(), "events": {"dead_letters_redriven"}},
     "sharding": {"options": {"sharding"}, "events": {"shard_added", "shard_drained"}},
     "sidecar": {"options": set(), "events": set()},

@@ -53,8 +53,11 @@ from gateway.extensions.claims.packing import PackedBroker
 from gateway.extensions.claims.receiver import ClaimedReceiver
 from gateway.extensions.claims.session import ClaimedSession
 from gateway.extensions.claims.unpacking import PackedReceiver
+from gateway.extensions.receive_in_outage.backlog_receiver import BacklogReceiver
+from gateway.extensions.receive_in_outage.broker import TwoSidedBroker
 from gateway.extensions.sharding.broker import ShardedBroker
 from gateway.extensions.sharding.places import ShardPlaces
+from gateway.extensions.sharding.receiver import ShardsOfQueue
 from gateway.extensions.sharding.sessions import ShardedSession
 from gateway.forwarding_broker import ForwardingBroker, SendWrapper
 from gateway.frontends.amqp.receivers import OpenedReceiver
@@ -164,6 +167,28 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {BoundsSends, Identifies, Placed},
         set(),
     ),
+    TwoSidedBroker: (
+        {Describes, Peeks},
+        {
+            BoundsSends,
+            DeletesMessages,
+            Diverts,
+            EnlistsSchedules,
+            FailsFast,
+            Identifies,
+            Placed,
+            Schedules,
+            SendsMany,
+            Sessions,
+            Transacts,
+        },
+        set(),
+    ),
+    BacklogReceiver: (
+        {ReceivesAvailable, ReceivesDeferred, SettlesMany},
+        {KeepsMessages, TakesBack},
+        {ChangesBody, Enlists, EnlistsState, HidesMessages, Polls, SettlesByToken},
+    ),
     ShardPlaces: (
         OF_SHARDS,
         {Identifies, Placed},
@@ -242,7 +267,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
 
 def around(wrapper: type[Wrapper], inner: object) -> Wrapper:
     """A wrapper around `inner`, which is only asked for its capabilities."""
-    fields = {"inner": inner, "_address": "", "_sources": {}}
+    fields = {"inner": inner, "_address": "", "_sources": {}, "queues": ShardsOfQueue}
     return object.__new__(type(wrapper.__name__, (wrapper,), fields))
 
 

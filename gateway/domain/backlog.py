@@ -26,6 +26,10 @@ QUEUE_PROPERTIES: Final = QueueProperties(
 )
 LEGACY_PROPERTIES: Final = attrs.evolve(QUEUE_PROPERTIES, lock_duration=LEGACY_LOCK)
 _MARK: Final = "/x-servicebus-transfer/"
+# Of the queues that one entity alone has. No other prefix would do: syphons that know nothing of
+# such queues list those with `_MARK`, and a request that lists both kinds costs no more than one.
+_OWN: Final = "/x-servicebus-transfer-of/"
+_COMMON: Final = "/x-servicebus-transfer"
 _BESIDE: Final = "/x-pairgate-"
 _HEARTBEATS: Final = f"{_BESIDE}syphons"
 _OWNER: Final = f"{_BESIDE}primary/"
@@ -48,7 +52,7 @@ def properties(*, legacy: bool) -> QueueProperties:
 
 def is_backlog(queue: EntityPath) -> bool:
     """True if a queue has the name of a backlog queue, so that its messages have an envelope."""
-    return _MARK in queue.key
+    return _MARK in queue.key or _OWN in queue.key
 
 
 def largest(queue: EntityPath, limit: int) -> int:
@@ -67,6 +71,27 @@ def queue_name(label: str, index: int) -> EntityPath:
 
 def queue_prefix(label: str) -> str:
     return f"{label}/x-servicebus-transfer/"
+
+
+def own_queue(label: str, entity: EntityPath) -> EntityPath:
+    """The backlog queue that one entity alone has, where it has one."""
+    return EntityPath(f"{label}{_OWN}{entity.name}")
+
+
+def owner_of(queue: EntityPath) -> EntityPath | None:
+    """The entity that alone has this backlog queue. None: it is no such queue."""
+    label, mark, _ = queue.key.partition(_OWN)
+    return EntityPath(queue.name[len(label) + len(_OWN) :]) if mark else None
+
+
+def listing_prefix(label: str) -> str:
+    """The prefix that all backlog queues of the label have; another queue may have it, too."""
+    return f"{label}{_COMMON}"
+
+
+def is_backlog_of(label: str, queue: EntityPath) -> bool:
+    """True if it is a backlog queue of that label."""
+    return is_backlog(queue) and queue.key.startswith(listing_prefix(label).lower())
 
 
 def marker_prefix(label: str) -> str:

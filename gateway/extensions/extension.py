@@ -99,6 +99,12 @@ class Extension:
     pairs: Sequence[Part] = ()  # `gateway.pairing.additions.AddToPair`
     # Functions of a pair's options: further `gateway.domain.backlog.BacklogQueue`s.
     backlog_queues: Sequence[Part] = ()
+    # Functions of a pair's options and of its `gateway.pairing.entity_cache.EntityCache` that
+    # return a `gateway.pairing.backlog.ChoosesQueue`.
+    backlog_choices: Sequence[Part] = ()
+    # Functions of a configuration: the entities, or patterns, for which no other extension may
+    # choose a backlog queue, each with the key that names them.
+    exclusive: Sequence[Part] = ()
     drains: Sequence[Part] = ()  # `gateway.pairing.syphon.drained_queue.DrainKind`
 
     @property

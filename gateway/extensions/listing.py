@@ -18,6 +18,7 @@ from gateway.extensions.hedging import EXTENSION as HEDGING
 from gateway.extensions.order import EXTENSION as ORDER
 from gateway.extensions.outage_report import EXTENSION as OUTAGE_REPORT
 from gateway.extensions.purge import EXTENSION as PURGE
+from gateway.extensions.receive_in_outage import EXTENSION as RECEIVE_IN_OUTAGE
 from gateway.extensions.redrive import EXTENSION as REDRIVE
 from gateway.extensions.sharding import EXTENSION as SHARDING
 from gateway.extensions.sidecar import EXTENSION as SIDECAR
@@ -30,6 +31,7 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     CLAIMS,
     SHARDING,
     ORDER,
+    RECEIVE_IN_OUTAGE,
     HEDGING,
     REDRIVE,
     PURGE,

@@ -1,7 +1,7 @@
 """Sends to the backlog: to a random queue of the secondary, and to the next if that fails."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Final
 
@@ -27,6 +27,9 @@ RESERVE: Final = 0.25
 PACE: Final = 1.0  # seconds between two last attempts
 NO_PLACES: Final = repeat("")  # of messages without an order
 
+ChoosesQueue = Callable[[Sending, Batch], EntityPath | None]
+"""The backlog queue that a batch goes to before any other one; None: any is as good."""
+
 
 @attrs.define(eq=False, kw_only=True)
 class Rotation:
@@ -46,16 +49,16 @@ class Rotation:
         These are a last resort, so that a short failure of the whole secondary doesn't exclude it
         for the whole cool-down.
         """
-        return sorted(backlog.queues_to_try(self.queues, self.rng), key=self._cools_down)
+        return sorted(backlog.queues_to_try(self.queues, self.rng), key=self.cools_down)
 
     @property
     def usable(self) -> int:
         """The number of queues that don't cool down."""
-        return sum(not self._cools_down(queue) for queue in self.queues)
+        return sum(not self.cools_down(queue) for queue in self.queues)
 
     def failed(self, queue: EntityPath, reason: str) -> None:
         """Begin the cool-down of a queue."""
-        if not self._cools_down(queue):
+        if not self.cools_down(queue):
             self.observer.report(
                 BacklogQueueFailed(queue=queue, seconds=self.cooldown, reason=reason)
             )
@@ -65,7 +68,8 @@ class Rotation:
         """End the cool-down of a queue."""
         self._cooling_down.pop(queue.key, None)
 
-    def _cools_down(self, queue: EntityPath) -> bool:
+    def cools_down(self, queue: EntityPath) -> bool:
+        """True if the queue has failed, and its cool-down isn't over."""
         until = self._cooling_down.get(queue.key)
         return until is not None and trio.current_time() < until
 
@@ -81,6 +85,7 @@ class BacklogSender:
     observer: Observer
     accepted_by: AcceptedBy = AcceptedBy.BACKLOG
     destination: Destination
+    choices: Sequence[ChoosesQueue] = ()
 
     async def send_to_queue(
         self, sending: Sending, queue: EntityPath, places: Iterator[str], *, has_other_way: bool
@@ -104,6 +109,7 @@ class BacklogSender:
         reasons. With `until_one_hangs` the first attempt without an answer ends the call, too.
         """
         reserve = sending.left * RESERVE
+        await self._send_to_chosen(sending)
         for queue in self.rotation.candidates():
             # Every other queue would refuse a batch for its fault, too.
             batches = [batch for batch in sending.pending if batch.fault is None]
@@ -113,6 +119,18 @@ class BacklogSender:
                 break
             await self._attempt(sending, batches, queue, has_other_way=True)
         return not sending.pending
+
+    async def _send_to_chosen(self, sending: Sending) -> None:
+        """Try the queue that batches go to before any other one, unless it cools down."""
+        chosen: dict[EntityPath, list[Batch]] = {}
+        for batch in sending.pending if self.choices else ():
+            found = (choose(sending, batch) for choose in self.choices)
+            queue = next((each for each in found if each is not None), None)
+            if queue is not None and batch.fault is None and not self.rotation.cools_down(queue):
+                chosen.setdefault(queue, []).append(batch)
+        for queue, batches in chosen.items():
+            if sending.backlog_seconds >= SHORTEST_ATTEMPT:
+                await self._attempt(sending, batches, queue, has_other_way=True)
 
     async def send_to_backlog_after_all(self, sending: Sending) -> bool:
         """

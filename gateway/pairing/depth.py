@@ -266,11 +266,13 @@ class BacklogDepth:
 
     async def _listed(self) -> Sequence[EntityInfo]:
         found: list[EntityInfo] = []
-        while len(found) < self.most_queues:
+        seen = 0
+        while seen < self.most_queues:
             page = await self.secondary.list_queues(
-                backlog.queue_prefix(self.label), skip=len(found), top=self.page
+                backlog.listing_prefix(self.label), skip=seen, top=self.page
             )
-            found += page
+            found += [info for info in page if backlog.is_backlog(info.path)]
+            seen += len(page)
             if len(page) < self.page:
                 break
         return found

@@ -24,7 +24,7 @@ from gateway.pairing.additions import (
     SendsInOrder,
 )
 from gateway.pairing.admission import Admission
-from gateway.pairing.backlog import BacklogSender, Rotation
+from gateway.pairing.backlog import BacklogSender, ChoosesQueue, Rotation
 from gateway.pairing.backlog_limit import BacklogLimit, no_setup
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.busy_pauses import BusyPauses
@@ -232,7 +232,12 @@ class PairParts:
                 primary_only=options.oversized is Oversized.PRIMARY_ONLY,
             ),
             to_primary=self._primary_sender(states, entity_cache),
-            to_backlog=self._sender(self.secondary, rotation, AcceptedBy.BACKLOG),
+            to_backlog=self._sender(
+                self.secondary,
+                rotation,
+                AcceptedBy.BACKLOG,
+                [make(options, entity_cache) for make in parts("backlog_choices")],
+            ),
             to_spool=self._spool_sender(),
             copies=[make(options, dependencies.observer) for make in parts("second_copies")],
         )
@@ -266,7 +271,13 @@ class PairParts:
             observer=dependencies.observer,
         )
 
-    def _sender(self, broker: Broker, rotation: Rotation, accepted_by: AcceptedBy) -> BacklogSender:
+    def _sender(
+        self,
+        broker: Broker,
+        rotation: Rotation,
+        accepted_by: AcceptedBy,
+        choices: Sequence[ChoosesQueue] = (),
+    ) -> BacklogSender:
         return BacklogSender(
             broker=broker,
             rotation=rotation,
@@ -275,6 +286,7 @@ class PairParts:
             observer=self.dependencies.observer,
             accepted_by=accepted_by,
             destination=self.destination,
+            choices=choices,
         )
 
     def _spool_sender(self) -> BacklogSender | None:

@@ -3,7 +3,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gateway.domain.backlog import is_backlog, properties, queue_name, queues_to_try
+from gateway.domain.backlog import (
+    is_backlog,
+    is_backlog_of,
+    is_beside,
+    listing_prefix,
+    own_queue,
+    owner_of,
+    properties,
+    queue_name,
+    queue_prefix,
+    queues_to_try,
+)
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.wire.servicebus.atom import build_request
 from gateway.wire.servicebus.atom_operations import PutQueue
@@ -12,6 +23,22 @@ from gateway.wire.servicebus.description import NAMESPACE
 
 def test_the_queues_are_named_as_the_legacy_client_does():
     assert queue_name("contoso", 0).name == "contoso/x-servicebus-transfer/0"
+
+
+def test_an_own_queue_is_a_backlog_queue_that_older_syphons_dont_list():
+    queue = own_queue("East", EntityPath("Payments/eu"))
+
+    assert is_backlog(queue)
+    assert not is_beside(queue)
+    assert is_backlog_of("east", queue)
+    assert not is_backlog_of("west", queue)
+    assert queue.name.startswith(listing_prefix("East"))
+    assert not queue.name.startswith(queue_prefix("East"))
+
+
+def test_an_own_queue_tells_its_entity():
+    assert owner_of(own_queue("East", EntityPath("Payments/eu"))) == EntityPath("payments/EU")
+    assert owner_of(queue_name("east", 0)) is None
 
 
 def test_all_queues_are_tried_each_once_in_random_order():

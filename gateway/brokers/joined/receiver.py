@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import attrs
 import trio
@@ -50,14 +50,29 @@ from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Set
 from gateway.offering import Wrapper, offered, required
 from gateway.ports import Receiver, WallClock
 
+C = TypeVar("C")
+
 # Seconds after a `receive` before the messages that are kept for the next are given back.
 LINGER: Final = 0.5
+_PATIENCE: Final = 2.0  # seconds for a leading queue to be opened, beside others that are open
+_GRACE: Final = 0.5  # seconds for the other queues, once the leading one has said that it is empty
+# Capabilities of the receiver that has the delivery, whatever the others can.
+_OF_ONE_DELIVERY: Final = frozenset((ChangesBody, Enlists, KeepsMessages, ReceivesDeferred))
 _CLOSE_TIMEOUT: Final = 5.0
 _MOST_UNSETTLED: Final = 100_000  # whose queue is remembered; the messages of older ones come again
 
 
 class JoinedQueues(Protocol):
     """The queues that are received from as one, each at its place among them."""
+
+    @property
+    def leading(self) -> int | None:
+        """
+        The place of the queue that decides what the entity is: an error of it that is no outage is
+        that of each receive, and only it may say that there are no messages. None: all queues are
+        alike.
+        """
+        ...
 
     @property
     def changes(self) -> Changes:
@@ -87,7 +102,7 @@ class JoinedQueues(Protocol):
 
 
 @attrs.define(eq=False, kw_only=True)
-class _Source:
+class _JoinedSource:
     """A queue as a source: its receiver, once that is open, and why it can't be received from."""
 
     place: int
@@ -97,11 +112,16 @@ class _Source:
     error: BrokerError | None = None
     kept: int = 0  # deliveries among `JoinedReceiver._ready`
 
+    @property
+    def is_undecided(self) -> bool:
+        """True if it isn't known yet whether the queue can be received from."""
+        return self.receiver is None and self.error is None
+
 
 class _KeptDelivery(NamedTuple):
     """A delivery that no call has returned yet, and the end of its lock by Trio's clock."""
 
-    source: _Source
+    source: _JoinedSource
     delivery: Delivery
     until: float
 
@@ -132,9 +152,10 @@ async def open_joined_receiver(
 @attrs.define(eq=False, kw_only=True)
 class JoinedReceiver(Wrapper):
     """
-    A `Receiver` whose deliveries come from all queues. It offers the capabilities of the receiver
-    that was opened first. In receive-and-delete mode messages are locked, and completed when they
-    are returned: messages that are kept for the next call must not be lost.
+    A `Receiver` whose deliveries come from all queues. It offers the capabilities that the open
+    ones have in common, and of those that concern one delivery the leading queue's. In
+    receive-and-delete mode messages are locked, and completed when they are returned: messages that
+    are kept for the next call must not be lost.
     """
 
     queues: JoinedQueues
@@ -143,7 +164,7 @@ class JoinedReceiver(Wrapper):
     clock: WallClock
     rng: random.Random
     _first: Receiver | None = attrs.field(default=None, init=False)
-    _sources: dict[int, _Source] = attrs.field(factory=dict, init=False)
+    _sources: dict[int, _JoinedSource] = attrs.field(factory=dict, init=False)
     _ready: deque[_KeptDelivery] = attrs.field(factory=deque, init=False)
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
     # By lock token, of unsettled deliveries whose sequence number has no room for the place.
@@ -161,16 +182,35 @@ class JoinedReceiver(Wrapper):
 
     @property
     def inner(self) -> object:
-        return self._first
+        leading = self._leading
+        return self._first if leading is None or leading.receiver is None else leading.receiver
+
+    def offer(self, capability: type[C]) -> C | None:
+        """As `Wrapper.offer`. Several kinds of namespaces can't be polled as one."""
+        if capability is Polls and self.queues.leading is not None:
+            return None
+        if capability not in _OF_ONE_DELIVERY:
+            opened = [each.receiver for each in self._sources.values() if each.receiver is not None]
+            if any(offered(each, capability) is None for each in opened):
+                return None
+        return super().offer(capability)
+
+    @property
+    def _leading(self) -> _JoinedSource | None:
+        place = self.queues.leading
+        return None if place is None else self._sources.get(place)
 
     async def opened(self) -> None:
         """
-        Return when a queue can be received from.
+        Return when a queue can be received from: the leading one, unless it takes its time.
 
         Raises:
             BrokerError: none can be.
         """
-        while self._first is None:
+        with trio.move_on_after(_PATIENCE):
+            while (leading := self._leading) is not None and leading.is_undecided:
+                await self._news.wait_next()
+        while self._first is None or self._failure() is not None:
             seen = self._news.version
             if (error := self._failure()) is not None:
                 raise error
@@ -183,14 +223,14 @@ class JoinedReceiver(Wrapper):
             while True:
                 seen, places = self.queues.changes.version, set(self.queues.places())
                 for place in sorted(places - self._sources.keys()):
-                    source = self._sources[place] = _Source(place=place)
+                    source = self._sources[place] = _JoinedSource(place=place)
                     nursery.start_soon(self._serve, source)
                 for place in self._sources.keys() - places:
                     self._remove(self._sources.pop(place))
                     self._news.notify()
                 await self.queues.changes.wait(seen)
 
-    def _remove(self, source: _Source) -> None:
+    def _remove(self, source: _JoinedSource) -> None:
         """Stop receiving from the queue. Its receiver gives back the kept messages."""
         self._ready = deque(each for each in self._ready if each.source is not source)
         source.scope.cancel()
@@ -233,48 +273,66 @@ class JoinedReceiver(Wrapper):
     async def receive_available(self, limit: int) -> Sequence[Delivery]:
         """
         As `ReceivesAvailable.receive_available`: of all queues at the same time. A queue that fails
-        has nothing; if all fail, the error of one is raised.
+        has nothing; if all or the leading one fail, the error is raised.
         """
         await trio.lowlevel.checkpoint()  # a caller may look again and again
         taken = self._pop(limit) or await self._looked(limit)
         return await self._deleted(taken) if self._deletes else taken
 
     async def _looked(self, limit: int) -> list[Delivery]:
-        errors: list[BrokerError] = []
+        errors: dict[int, BrokerError] = {}
         self._looking += 1
         try:
             async with trio.open_nursery() as nursery:
                 for source in self._sources.values():
-                    nursery.start_soon(self._poll_once, source, limit, errors)
+                    nursery.start_soon(self._poll_once, source, limit, errors, nursery.cancel_scope)
         finally:
             self._looking -= 1
             self._linger()
         taken = self._pop(limit)
-        if not taken and errors and len(errors) == len(self._sources):
-            raise errors[0]
+        place = self.queues.leading
+        if not taken and errors and (len(errors) == len(self._sources) or place in errors):
+            raise next(iter(errors.values())) if place is None else errors[place]
         return taken
 
-    async def _poll_once(self, source: _Source, limit: int, errors: list[BrokerError]) -> None:
-        while source.receiver is None and source.error is None and not source.scope.cancel_called:
+    async def _poll_once(
+        self,
+        source: _JoinedSource,
+        limit: int,
+        errors: dict[int, BrokerError],
+        look: trio.CancelScope,
+    ) -> None:
+        while source.is_undecided and not source.scope.cancel_called:
             await self._news.wait_next()
         if source.receiver is None:
-            errors += [] if source.error is None else [source.error]
+            if source.error is not None:
+                errors[source.place] = source.error
             return
         await self._interrupt(source)  # what it has on its way is what this look finds
         try:
             receiver = required(source.receiver, ReceivesAvailable)
             self._keep(source, await receiver.receive_available(limit))
         except BrokerError as error:
-            errors.append(error)
+            errors[source.place] = error
+        self._hasten(source, look)
 
-    async def _interrupt(self, source: _Source) -> None:
+    def _hasten(self, source: _JoinedSource, look: trio.CancelScope) -> None:
+        """Let no queue that hangs keep what another one has found, or the leading one's answer."""
+        if self.queues.leading is None:
+            return
+        if source.kept:
+            look.cancel()
+        elif source is self._leading:
+            look.deadline = min(look.deadline, trio.current_time() + _GRACE)
+
+    async def _interrupt(self, source: _JoinedSource) -> None:
         receiving = source.receiving
         if receiving is not None:
             receiving.cancel()
             while source.receiving is receiving:
                 await self._news.wait_next()
 
-    def _keep(self, source: _Source, found: Sequence[Delivery]) -> None:
+    def _keep(self, source: _JoinedSource, found: Sequence[Delivery]) -> None:
         if not source.scope.cancel_called:  # otherwise its receiver gives them back
             date, now = self.clock(), trio.current_time()
             for each in found:
@@ -309,7 +367,10 @@ class JoinedReceiver(Wrapper):
         return ()
 
     def _failure(self) -> BrokerError | None:
-        """The error of the first queue, if none can be received from."""
+        """The error of the first queue, if none can be received from, or the leading one can't."""
+        leading = self._leading
+        if leading and leading.error is not None and not leading.error.counts_as_outage:
+            return leading.error
         sources = self._sources.values()
         if not sources or any(source.error is None for source in sources):
             return None
@@ -341,7 +402,7 @@ class JoinedReceiver(Wrapper):
             if error is None or error.outcome is Outcome.UNKNOWN
         ]
 
-    async def _serve(self, source: _Source) -> None:
+    async def _serve(self, source: _JoinedSource) -> None:
         """Receive from one queue while calls wait, until its scope is cancelled."""
         failures = 0
         with source.scope:
@@ -358,7 +419,7 @@ class JoinedReceiver(Wrapper):
                     failures += 1
                     await self._pause(source, error, failures)
 
-    async def _receive_from(self, source: _Source, receiver: Receiver) -> None:
+    async def _receive_from(self, source: _JoinedSource, receiver: Receiver) -> None:
         failures = 0
         while True:
             seen = self._wanted.version
@@ -380,7 +441,7 @@ class JoinedReceiver(Wrapper):
                 if self._looking:
                     self._news.notify()
 
-    async def _pause(self, source: _Source, error: BrokerError, failures: int) -> None:
+    async def _pause(self, source: _JoinedSource, error: BrokerError, failures: int) -> None:
         """Wait before the next attempt; less, if a call waits and no queue works."""
         source.error = error
         self._news.notify()
@@ -389,7 +450,7 @@ class JoinedReceiver(Wrapper):
             await self.queues.wait_before_retry(source.place, error, failures)
             nursery.cancel_scope.cancel()
 
-    async def _wait_wanted(self, source: _Source, pause: trio.CancelScope) -> None:
+    async def _wait_wanted(self, source: _JoinedSource, pause: trio.CancelScope) -> None:
         while source.error is not None:
             await self._wanted.wait_next()
         pause.cancel()

@@ -10,6 +10,7 @@ EXTENSION: Final = Extension(
     checks=["options:problems"],
     warnings=["options:warnings"],
     backlog_queues=["queues:queues_of"],
+    exclusive=["options:ordered_patterns"],
     sections=["status:ORDER", "sessions:UNORDERED"],
     namespace_findings=["check:check_queues"],
     pairs=["addition:add"],

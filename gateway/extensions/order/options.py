@@ -63,6 +63,13 @@ def problems(config: Config) -> Iterator[str]:
     yield from _leases(config, order)
 
 
+def ordered_patterns(config: Config) -> Iterator[tuple[str, str]]:
+    """The ordered entities, which have backlog queues of their own, each with its key."""
+    if config.pairing is not None:
+        for pattern in config.pairing.options.of(ORDERED).ordered:
+            yield pattern, "pairing.ordered"
+
+
 def warnings(config: Config) -> Iterator[str]:
     """Yield a line if no other gateway can take a lease."""
     if config.pairing is None or not config.pairing.options.of(ORDERED).has_leases:

@@ -47,7 +47,7 @@ class Purge:
             NotSupported: the namespace doesn't report the number of messages.
             BrokerError: the namespace can't be asked, or fails meanwhile.
         """
-        if not order.queue.lower().startswith(backlog.queue_prefix(self.label).lower()):
+        if not backlog.is_backlog_of(self.label, order.path):
             prefix = backlog.queue_prefix(self.label)
             raise InvalidRequest(f"queue: a backlog queue of this pair ({prefix}0 ...) expected")
         began = self.clock()

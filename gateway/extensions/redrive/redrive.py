@@ -49,12 +49,14 @@ class Redrive(LetterMover):
     async def infos(self) -> Sequence[EntityInfo]:
         """As `LetterMover.infos`: the backlog queues."""
         found: list[EntityInfo] = []
+        seen = 0
         try:
-            while len(found) < MOST_QUEUES:
-                prefix = backlog.queue_prefix(self.label)
+            while seen < MOST_QUEUES:
+                prefix = backlog.listing_prefix(self.label)
                 with in_time(EntityPath(prefix)):
-                    page = await self.source.list_queues(prefix, skip=len(found), top=PAGE)
-                found += page
+                    page = await self.source.list_queues(prefix, skip=seen, top=PAGE)
+                found += [info for info in page if backlog.is_backlog(info.path)]
+                seen += len(page)
                 if len(page) < PAGE:
                     break
         except (NotAuthorized, NotSupported):

@@ -12,6 +12,7 @@ EXTENSION: Final = Extension(
     reloads=["options:reloaded"],
     checks=["options:problems"],
     warnings=["options:warnings"],
+    exclusive=["options:sharded_queues"],
     calls=["shards:SHARDS"],
     features=["feature:make"],
     commands={

@@ -85,6 +85,12 @@ def problems(config: Config) -> Iterator[str]:
         yield f"sharding: the queue {queue!r} is given twice"
 
 
+def sharded_queues(config: Config) -> Iterator[tuple[str, str]]:
+    """The sharded queues, of which each shard leaves the primary alone, each with its key."""
+    for index, rule in enumerate(config.of(SHARDING)):
+        yield rule.queue, f"sharding[{index}].queue"
+
+
 def warnings(config: Config) -> Iterator[str]:
     """Yield a line for each sharded queue that the primary doesn't plan."""
     if config.home_name not in config.namespaces:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import trio
@@ -23,6 +23,7 @@ _AGAIN: Final = Backoff(first=0.5, cap=10.0)  # of a shard that can't be receive
 class ShardsOfQueue:
     """`JoinedQueues`: the shards of one queue, each at the place of its number."""
 
+    leading: ClassVar[int | None] = None
     broker: Broker
     entity: EntityPath
     table: ShardTable

@@ -244,6 +244,11 @@ class EntityBackoffs:
             with trio.move_on_at(until):
                 await self._changes.wait_next()
 
+    async def wait_until_suspended(self, entity: EntityPath) -> None:
+        """Return when nothing may be sent to the entity."""
+        while not self.is_suspended(entity):
+            await self._changes.wait_next()
+
     def failed(self, entity: EntityPath) -> bool:
         """True if the primary has accepted no message for the entity since its last failure."""
         row = self._backoffs.get(entity.key)

@@ -58,28 +58,11 @@ class DrainedQueue:
             Malformed: the message must be dead-lettered.
         """
         try:
-            unwrapped = self.envelope.unwrap(delivery.message)
+            return open_delivery(delivery, self.envelope, self.destination)
         except WrongMac as error:
             if self.wrong_macs.lasted(error.key_id) < self.options.gone_grace:
                 raise NotOurs(str(error)) from error
             raise
-        if not self.destination.accepts(unwrapped.primary):
-            raise NotOurs(
-                f"the message was meant for another primary, with the fingerprint"
-                f" {unwrapped.primary}: the syphon of that pair moves it. If this primary has"
-                f" replaced that primary, start the syphon with `--adopt {unwrapped.primary}`"
-            )
-        if unwrapped.expires is not None or unwrapped.time_to_live is None:
-            return unwrapped
-        if delivery.enqueued is None:
-            return unwrapped
-        # The legacy client writes no expiry: the time to live starts when the message was diverted,
-        # or at its scheduled date.
-        begin = max(delivery.enqueued, unwrapped.message.scheduled or delivery.enqueued)
-        try:
-            return attrs.evolve(unwrapped, expires=begin + unwrapped.time_to_live)
-        except OverflowError:  # past the year 9999
-            return unwrapped
 
     def report_untouched(self, messages: int, reason: str) -> None:
         """Report messages that the drain leaves on the queue, for that reason."""
@@ -104,6 +87,35 @@ class DrainedQueue:
             in_session=in_session,
             one_by_one=one_by_one,
         )
+
+
+def open_delivery(delivery: Delivery, envelope: Envelope, destination: Destination) -> Unwrapped:
+    """
+    Unwrap the diverted message, with its date of expiry.
+
+    Raises:
+        NotOurs: the message must be left untouched.
+        WrongMac: the same, as long as its key may be replaced.
+        Malformed: the message must be dead-lettered.
+    """
+    unwrapped = envelope.unwrap(delivery.message)
+    if not destination.accepts(unwrapped.primary):
+        raise NotOurs(
+            f"the message was meant for another primary, with the fingerprint"
+            f" {unwrapped.primary}: the syphon of that pair moves it. If this primary has"
+            f" replaced that primary, start the syphon with `--adopt {unwrapped.primary}`"
+        )
+    if unwrapped.expires is not None or unwrapped.time_to_live is None:
+        return unwrapped
+    if delivery.enqueued is None:
+        return unwrapped
+    # The legacy client writes no expiry: the time to live starts when the message was diverted, or
+    # at its scheduled date.
+    begin = max(delivery.enqueued, unwrapped.message.scheduled or delivery.enqueued)
+    try:
+        return attrs.evolve(unwrapped, expires=begin + unwrapped.time_to_live)
+    except OverflowError:  # past the year 9999
+        return unwrapped
 
 
 class Drains(Protocol):

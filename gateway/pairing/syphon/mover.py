@@ -287,7 +287,7 @@ class Mover:
         """Dead-letter expired messages. False: none has expired, and no checkpoint was passed."""
         now = self.moments.now()
         expired = [
-            each for each in claimed if each.can_expire and _is_expired(each, now, self.options)
+            each for each in claimed if each.can_expire and has_expired(each, now, self.options)
         ]
         if not expired:
             return False
@@ -429,7 +429,8 @@ def _ends_by(message: BacklogMessage, date: datetime) -> bool:
     return until is not None and until <= date
 
 
-def _is_expired(message: BacklogMessage, now: Now, options: SyphonOptions) -> bool:
+def has_expired(message: BacklogMessage, now: Now, options: SyphonOptions) -> bool:
+    """True if the message's time to live has ended on the backlog."""
     left = _left(message, now, options)
     return left is not None and left <= timedelta(0)
 

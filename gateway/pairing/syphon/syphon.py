@@ -242,7 +242,7 @@ class Syphon:
 
     async def _poll_queues(self) -> Mapping[EntityPath, BacklogQueueInfo] | None:
         """All backlog queues that exist, with their facts. None: the source doesn't answer."""
-        prefix = backlog.queue_prefix(self.label)
+        prefix = backlog.listing_prefix(self.label)
         try:
             with trio.move_on_after(ASK_LIMIT):
                 return await self._listed(prefix)
@@ -262,8 +262,9 @@ class Syphon:
         while seen < self._most:
             page = await self.source.list_queues(prefix, skip=seen, top=PAGE)
             for info in page:
-                lock = info.properties.lock_duration
-                found[info.path] = BacklogQueueInfo(depth=info.active, lock_duration=lock)
+                if backlog.is_backlog(info.path):
+                    lock = info.properties.lock_duration
+                    found[info.path] = BacklogQueueInfo(depth=info.active, lock_duration=lock)
             seen += len(page)
             if len(page) < PAGE:
                 break

@@ -11,7 +11,7 @@ import trio
 from gateway.capabilities import Sessions
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
-from gateway.domain.entity import EntityInfo, EntityPath
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import NotAuthorized, NotSupported, Unavailable
 from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
 from gateway.domain.message import ReceiveMode
@@ -217,7 +217,8 @@ class Endless:
         await trio.lowlevel.checkpoint()
         if not self.lists:
             raise NotAuthorized("no")
-        return [EntityInfo(path=EntityPath(f"{prefix}{skip + each}")) for each in range(top)]
+        names = (backlog.queue_name(LABEL, skip + each) for each in range(top))
+        return [EntityInfo(path=name) for name in names if name.name.startswith(prefix)]
 
     @asynccontextmanager
     async def open_receiver(self, queue, *_):
@@ -238,6 +239,20 @@ async def test_a_namespace_that_has_each_queue_that_is_asked_for_is_looked_throu
 
     assert backlog.queue_name(LABEL, 999) in syphon.queues
     assert len(syphon.queues) < 1200
+
+
+async def test_a_queue_of_clients_whose_name_begins_as_those_of_the_backlog_is_left_alone(harness):
+    theirs = EntityPath(f"{LABEL}/x-servicebus-transfers")
+    await harness.secondary.store.create_queue(theirs, QueueProperties())
+    await harness.secondary.store.send(theirs, [message()])
+    syphon = harness.make_syphon()
+    await harness.nursery.start(syphon.run)
+    pair = await harness.pair()
+    await trio.sleep(5.0)
+
+    assert syphon.queues == [QUEUE]
+    assert (await pair.depth.read(5.0, troubled=True)).pending == 0
+    assert await harness.secondary.ids(theirs) == ["m1"]
 
 
 async def test_a_look_without_the_right_to_list_ends_also_where_queues_hang(harness):

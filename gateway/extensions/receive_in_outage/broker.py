@@ -1,0 +1,158 @@
+"""The pair, with receivers that get diverted messages from the backlog as well."""
+
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import ClassVar
+
+import attrs
+
+from gateway.brokers.joined.receiver import open_joined_receiver
+from gateway.brokers.joined.sequence import inward_number, outward
+from gateway.capabilities import (
+    BoundsSends,
+    Diverts,
+    EnlistsSchedules,
+    FailsFast,
+    Peeks,
+    SendsMany,
+    Transacts,
+    described,
+)
+from gateway.domain.entity import EntityInfo, EntityPath
+from gateway.domain.errors import BrokerError
+from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.extensions.receive_in_outage.backlog_receiver import BacklogOpening, shown
+from gateway.extensions.receive_in_outage.sides import BACKLOG, PRIMARY, BothSides
+from gateway.forwarding_broker import ForwardingBroker
+from gateway.frontends.outages import Outages
+from gateway.offering import offered, required
+from gateway.ports import Broker, Receiver, WallClock
+
+
+@attrs.define(eq=False, kw_only=True)
+class TwoSidedBroker(ForwardingBroker):
+    """
+    A `Broker` whose entities in `queues`, by their keys, are received from at both namespaces.
+    Sends and sessions are the pair's.
+    """
+
+    broker: Broker
+    secondary: Broker
+    queues: Mapping[str, EntityPath]  # on the backlog
+    opening: BacklogOpening
+    rng: random.Random
+    clock: WallClock
+    _outages: Outages = attrs.field(init=False)
+    _outages_of_backlog: Outages = attrs.field(init=False)
+
+    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {
+        BoundsSends,
+        Diverts,
+        EnlistsSchedules,
+        FailsFast,
+        SendsMany,
+        Transacts,
+    }
+
+    def __attrs_post_init__(self) -> None:
+        self._outages, self._outages_of_backlog = Outages(self.broker), Outages(self.secondary)
+
+    @property
+    def inner(self) -> Broker:
+        return self.broker
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        """As `Broker.send`."""
+        await self.broker.send(entity, messages)
+
+    def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AbstractAsyncContextManager[Receiver]:
+        """As `Broker.open_receiver`: of both sides, if the entity is one of `queues`."""
+        queue = self.queues.get(entity.key)
+        if queue is None:
+            return self.broker.open_receiver(entity, mode)
+        sides = BothSides(
+            primary=self.broker,
+            secondary=self.secondary,
+            entity=entity,
+            queue=queue,
+            opening=self.opening,
+            outages=self._outages,
+            outages_of_backlog=self._outages_of_backlog,
+            rng=self.rng,
+        )
+        return open_joined_receiver(sides, entity, mode, clock=self.clock, rng=self.rng)
+
+    async def peek(
+        self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        """
+        As `Peeks.peek`: the messages of the primary, then those of the backlog. While the primary
+        can't be asked, those of the backlog alone.
+
+        Raises:
+            BrokerError: the primary can't be asked, and the backlog shows nothing.
+        """
+        peeks, queue = required(self.broker, Peeks), self.queues.get(entity.key)
+        if queue is None:
+            return await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
+        place, number = inward_number(max(from_sequence, 0))
+        found: Sequence[Delivery] = ()
+        failure: BrokerError | None = None
+        if place == PRIMARY:
+            try:
+                found = await peeks.peek(entity, from_sequence=number, limit=limit)
+            except BrokerError as error:
+                if not error.counts_as_outage:
+                    raise
+                failure = error
+            number = 0
+        if not found:
+            found = await self._peek_backlog(entity, queue, number, limit)
+        if not found and failure is not None:
+            raise failure
+        return found
+
+    async def _peek_backlog(
+        self, entity: EntityPath, queue: EntityPath, number: int, limit: int
+    ) -> Sequence[Delivery]:
+        peeks = offered(self.secondary, Peeks)
+        if peeks is None:
+            return ()
+        while True:
+            try:
+                peeked = await peeks.peek(queue, from_sequence=number, limit=limit)
+            except BrokerError:
+                return ()  # as without that side
+            found = [outward(each, BACKLOG) for each in shown(self.opening, entity, peeked)]
+            if found or not peeked:
+                return found
+            number = peeked[-1].sequence_number + 1
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        """As `Broker.inspect`, with the messages of the backlog among the active ones."""
+        return await self._with_backlog(await self.broker.inspect(entity))
+
+    async def describe(self, entity: EntityPath) -> EntityInfo:
+        """As `Describes.describe`, and as `inspect`."""
+        return await self._with_backlog(await described(self.broker, entity))
+
+    async def _with_backlog(self, info: EntityInfo) -> EntityInfo:
+        queue = self.queues.get(info.path.key)
+        if queue is None or info.active is None:
+            return info
+        try:
+            waiting = await self.secondary.inspect(queue)
+        except BrokerError:
+            return attrs.evolve(info, active=None)
+        if waiting.active is None:
+            return attrs.evolve(info, active=None)
+        return attrs.evolve(
+            info,
+            active=info.active + waiting.active,
+            locked_here=info.locked_here + waiting.locked_here,
+            other_consumers=max(info.other_consumers, waiting.other_consumers),
+            lag=max(info.lag, waiting.lag),
+        )

@@ -1,0 +1,82 @@
+"""A start and `check` refuse each queue that can't be received from in an outage."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.config.errors import ConfigError
+from tests.command_line import PAIR, pairgate
+from tests.config.texts import config, problems
+from tests.stores import make_stores
+
+
+@pytest.mark.parametrize(
+    ("addition", "problem"),
+    [
+        ("receive_in_outage = ['pay/*']", "[0]: the name of one queue expected, without a pattern"),
+        ("receive_in_outage = ['a', 'A']", "[1]: the queue 'A' is given twice"),
+        ("receive_in_outage = ['']", "[0]: entity name: 1 to 260 characters expected, got 0"),
+        (f"receive_in_outage = ['{'a' * 240}']", "[0]: entity name: 1 to 260 characters expected"),
+        ("receive_in_outage = ['t/subscriptions/s']", "[0]: a queue expected, not a sub-queue"),
+        ("receive_in_outage = ['a/$DeadLetterQueue']", "[0]: a queue expected, not a sub-queue"),
+        ("receive_in_outage = ['east/x-servicebus-transfer/0']", "[0]: a queue expected"),
+        (
+            "receive_in_outage = ['orders']\nordered = ['ord*']",
+            "[0]: 'orders' is in pairing.ordered, and can't be received from the backlog as well",
+        ),
+        (
+            "receive_in_outage = ['orders']\n[[sharding]]\nqueue = 'orders'\nshards = 2",
+            "[0]: 'orders' is in sharding[0].queue, and can't be received from the backlog",
+        ),
+    ],
+)
+def test_a_queue_that_cant_be_received_from_in_an_outage_is_refused(
+    addition: str, problem: str
+) -> None:
+    found = problems(f"{PAIR}\n{addition}")
+
+    assert any(f"pairing.receive_in_outage{problem}" in each for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("planned", "words"),
+    [
+        ('{ "Name": "orders", "Properties": { "RequiresSession": true } }', "requires sessions"),
+        (None, "is a topic"),
+    ],
+    ids=["sessions", "topic"],
+)
+def test_a_start_refuses_a_queue_that_the_configuration_plans_otherwise(
+    planned: str | None, words: str, tmp_path: Path
+) -> None:
+    queues, topics = ("", '{ "Name": "orders" }') if planned is None else (planned, "")
+    (tmp_path / "Config.json").write_text(
+        f'{{ "UserConfig": {{ "Namespaces": [{{ "Name": "n", "Queues": [{queues}],'
+        f' "Topics": [{topics}] }}] }} }}'
+    )
+    east = '[namespaces.east]\nentities = "Config.json"\n'
+    text = PAIR.replace("[namespaces.east]\n", east) + 'receive_in_outage = ["orders"]\n'
+
+    with pytest.raises(ConfigError, match=f"orders {words}"):
+        config(text, tmp_path)
+
+
+def test_check_refuses_what_the_primary_describes_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "pairgate.toml"
+    file.write_text(f'{PAIR}receive_in_outage = ["orders", "jobs", "news"]\n')
+    make_stores(file)
+    for kind, name, options in (("queue", "jobs", ["--sessions"]), ("topic", "news", [])):
+        assert pairgate("create", kind, name, *options, "--config", file).exit_code == 0
+
+    checked = pairgate("check", "--config", file, "--json")
+
+    findings = json.loads(checked.stdout)["findings"]
+    bad = {
+        each["subject"]: each["text"]
+        for each in findings
+        if each["grade"] == "bad" and each["subject"].startswith("queue")
+    }
+    assert bad.keys() == {"queue jobs", "queue news"}
+    assert "jobs requires sessions" in bad["queue jobs"]
+    assert "news is a topic" in bad["queue news"]
