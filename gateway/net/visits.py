@@ -264,6 +264,21 @@ async def acquire_turn(size: int, count: int = 1) -> RequestTurn | None:
     return await load.line.acquire(size, count)
 
 
+async def acquire_turn_to_show(size: int) -> RequestTurn | None:
+    """
+    As `acquire_turn`, for a request whose answer may be large, as that to a peek: it begins between
+    two requests of a light client, which would wait until the namespace has read the answer.
+    """
+    turn = await acquire_turn(size)
+    if turn is not None:
+        try:
+            await turn.give_way()
+        except BaseException:
+            turn.release()
+            raise
+    return turn
+
+
 async def acquire_turn_to_read(size: int) -> RequestTurn | None:
     """
     As `acquire_turn`, for `size` bytes that this task has read from its client and processes next.

@@ -2,8 +2,8 @@
 
 import json
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import attrs
@@ -51,6 +51,7 @@ from tests.frontends.rest_client import (
 from tests.frontends.storage_client import ACCOUNT, code, open_client
 
 SEND = "/orders/messages"
+PEEK = f"{SEND}?limit=1"
 
 
 class Slow(MemoryBroker):
@@ -389,7 +390,7 @@ async def test_a_peek_that_waits_for_its_client_to_read_has_no_turn(
                     await trio.sleep_forever()
             else:
                 async with site.rest("Listen") as client:
-                    assert (await client.ask("GET", f"{SEND}?limit=1")).status == 200
+                    assert (await client.ask("GET", PEEK)).status == 200
                     await trio.sleep_forever()
 
         for _ in range(MOST_PEEKS + 2):
@@ -420,7 +421,7 @@ async def test_answers_of_one_client_that_were_read_together_are_built_one_after
                 await (await peeker(site, credit=1)).reply()
             else:
                 async with site.rest("Listen") as client:
-                    assert (await client.ask("GET", f"{SEND}?limit=1")).status == 200
+                    assert (await client.ask("GET", PEEK)).status == 200
             answered += 1
 
         for _ in range(MOST_PEEKS):
@@ -431,6 +432,42 @@ async def test_answers_of_one_client_that_were_read_together_are_built_one_after
         await trio.sleep(LONGEST)
 
     assert (before, answered) == (0, MOST_PEEKS)
+
+
+@pytest.mark.parametrize("protocol", ["service-bus-http", "amqp"])
+async def test_a_peek_gives_way_to_a_light_client_before_it_is_read_and_before_it_is_answered(
+    protocol: str, autojump_clock: MockClock
+) -> None:
+    async with open_site() as site, AsyncExitStack() as stack:
+        await site.broker.send(ORDERS, [Message(body=b"x")])
+        peek: Awaitable[Any]
+        if protocol == "amqp":
+            peek = (await peeker(site, credit=1)).reply()
+        else:
+            peek = (await stack.enter_async_context(site.rest("Listen"))).ask("GET", PEEK)
+        await site.clients.load("light").line.acquire()
+        began = trio.current_time()
+        await peek
+
+        assert trio.current_time() - began == pytest.approx(2 * BRIEF)
+
+
+@pytest.mark.parametrize(("operation", "ways"), [("peek", 4), ("get", 2)])
+async def test_a_large_answer_of_storage_queue_gives_way_to_a_light_client_between_its_slices(
+    operation: str, ways: int, autojump_clock: MockClock
+) -> None:
+    """640,000 bytes of messages are three slices; a peek gives way before the first, too."""
+    async with open_site() as site, open_client() as storage:
+        await storage.put(*["x" * 40_000] * 16)
+        with site._visit("192.0.2.1"):
+            await site.clients.load("light").line.acquire()
+            began = trio.current_time()
+            if operation == "peek":
+                await storage.do(operations.PeekMessages(queue="orders", limit=16))
+            else:
+                await storage.get(limit=16)
+
+        assert trio.current_time() - began == pytest.approx(ways * BRIEF)
 
 
 @attrs.define(eq=False)

@@ -29,7 +29,7 @@ from gateway.domain.errors import (
 )
 from gateway.frontends.amqp.context import Context, Need, amqp_error, unreadable
 from gateway.frontends.amqp.transactions import Transaction
-from gateway.net.visits import PeekSlot, acquire_peek_slot, acquire_turn
+from gateway.net.visits import PeekSlot, acquire_peek_slot, acquire_turn_to_show
 from gateway.wire.amqp.events import (
     ACCEPTED,
     AmqpError,
@@ -220,7 +220,7 @@ class RequestLink:
         self, event: TransferReceived, since: float, joined: _Joined
     ) -> bool:
         """Answer the request in the client's turn; False: there is no room on the connection."""
-        turn, size = await acquire_turn(len(event.payload)), None
+        turn, size = await acquire_turn_to_show(len(event.payload)), None
         try:
             async with self._context.turns:
                 if self._context.connection.has_room:

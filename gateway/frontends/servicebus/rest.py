@@ -48,7 +48,13 @@ from gateway.frontends.options import RestOptions
 from gateway.frontends.servicebus.management import manage
 from gateway.net.http.server import RETRY_AFTER
 from gateway.net.turns import RequestTurn
-from gateway.net.visits import acquire_turn, answering, begin_request, peek_until_written
+from gateway.net.visits import (
+    acquire_turn,
+    acquire_turn_to_show,
+    answering,
+    begin_request,
+    peek_until_written,
+)
 from gateway.offering import required
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.message import encoded_size
@@ -127,7 +133,8 @@ class ServiceBusRestFrontend:
             usage = begin_request()
             if servicebus_rest.is_peek_request(request):
                 await peek_until_written()  # before the turn, which waits for no client's reading
-            if not is_long_poll(request):
+                turn = await acquire_turn_to_show(len(request.body))
+            elif not is_long_poll(request):
                 turn = await acquire_turn(len(request.body))
             response = await self._response(request, claim, turn)
         except BrokerError as error:

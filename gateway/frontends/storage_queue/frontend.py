@@ -9,7 +9,7 @@ be retried are retried here, for as long as a client waits for its response.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -29,12 +29,19 @@ from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
 from gateway.frontends.storage_queue.delegation import DelegatedSas
 from gateway.frontends.storage_queue.notes import LastNotes
 from gateway.frontends.storage_queue.operations import StorageOperations
-from gateway.net.visits import acquire_turn, answering, begin_request, peek_until_written
+from gateway.net.turns import RequestTurn
+from gateway.net.visits import (
+    acquire_turn,
+    acquire_turn_to_show,
+    answering,
+    begin_request,
+    peek_until_written,
+)
 from gateway.ports import WallClock
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.address import Address
-from gateway.wire.storage_queue.answers import Style, build_response
+from gateway.wire.storage_queue.answers import Style, build_response, pieces_of
 from gateway.wire.storage_queue.errors import StorageRefusal, Trace, build_error, build_refusal
 from gateway.wire.storage_queue.fields import VERSION, Query, version_of
 from gateway.wire.storage_queue.rest import parse_request
@@ -48,6 +55,7 @@ _FIRST_PAUSE: Final = 0.25  # seconds, doubled with each retry
 _LONGEST_PAUSE: Final = 4.0  # less than `_LEAST_TRY`: a client that waits 30 s gets several tries
 # seconds, of which the primary has two: with less, a slow primary would count as failed
 _LEAST_TRY: Final = 5.0
+_SLICE: Final = 256 * 1024  # bytes of an answer, which take half a millisecond
 _OUTCOME: Final = "X-Pairgate-Outcome"
 _REFUSALS: Final = {
     403: "AuthorizationFailure",
@@ -136,7 +144,7 @@ class StorageQueueFrontend:
         # The same id with each retry.
         message_id = str(self.new_id()) if isinstance(operation, storage.PutMessage) else ""
 
-        async def work() -> Response:
+        async def work(turn: RequestTurn | None) -> Response:
             if isinstance(operation, storage.Preflight):
                 rule = await check_preflight(self.notes, operation)
                 return build_response(
@@ -157,7 +165,8 @@ class StorageQueueFrontend:
             if accepted_by is not None:
                 fields.append(("X-Pairgate-Accepted-By", accepted_by.value))
             async with answering(is_large=peeks):
-                response = build_response(operation, answer, style)
+                body = await _in_slices(pieces_of(answer, style), turn)
+            response = build_response(operation, answer, style, body)
             return _with(response, *fields) if fields else response
 
         turn = partial(_in_turn, work, len(request.body), peeks=peeks)
@@ -268,20 +277,37 @@ async def _counted(work: Callable[[], Awaitable[Response]]) -> Response:
             usage.answered()
 
 
-async def _in_turn(work: Callable[[], Awaitable[Response]], size: int, *, peeks: bool) -> Response:
+async def _in_turn(
+    work: Callable[[RequestTurn | None], Awaitable[Response]], size: int, *, peeks: bool
+) -> Response:
     """
     The result of `work`, which runs when it is the turn of this client's request. One that `peeks`
     waits for the client's earlier answers first: a turn waits for no client's reading.
     """
     if peeks:
         await peek_until_written()
-    turn, response = await acquire_turn(size), None
+    turn = await (acquire_turn_to_show if peeks else acquire_turn)(size)
+    response = None
     try:
-        response = await work()
+        response = await work(turn)
         return response
     finally:
         if turn is not None:
             turn.release(0 if response is None else len(response.body))
+
+
+async def _in_slices(pieces: Iterator[bytes], turn: RequestTurn | None) -> bytes:
+    """Join the pieces; the answer gives way to light clients after each slice of them."""
+    done, size = list[bytes](), 0
+    for piece in pieces:
+        done.append(piece)
+        size += len(piece)
+        if size >= _SLICE:
+            size = 0
+            await trio.lowlevel.checkpoint()  # between two slices others may run
+            if turn is not None:
+                await turn.give_way()
+    return b"".join(done)
 
 
 async def _tried(

@@ -1,6 +1,6 @@
 """Answers of the Queue service as responses, and responses as answers."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -73,8 +73,19 @@ class Style:
     is_first: bool = False
 
 
-def build_response(operation: Operation, answer: Answer, style: Style) -> Response:
-    """Build the answer to that operation, without the headers that all answers have."""
+def pieces_of(answer: Answer, style: Style) -> Iterator[bytes]:
+    """The body of an answer with messages, in pieces; nothing for any other answer."""
+    if isinstance(answer, Messages):
+        yield from build_messages(answer, encoded=style.is_first)
+
+
+def build_response(
+    operation: Operation, answer: Answer, style: Style, body: bytes = b""
+) -> Response:
+    """
+    Build the answer to that operation, without the headers that all answers have. `body` is that of
+    `pieces_of`, if the caller has it.
+    """
     match answer:
         case Created() | Existed() | Done():
             return Response(status=_bare_status(operation, answer))
@@ -89,7 +100,7 @@ def build_response(operation: Operation, answer: Answer, style: Style) -> Respon
         case UserDelegationKey():
             return _xml(build_key(answer), status=200)
     status = 201 if isinstance(operation, PutMessage) else 200
-    return _xml(_body(operation, answer, style), status=status)
+    return _xml(body or _body(operation, answer, style), status=status)
 
 
 def _bare_status(operation: Operation, answer: Created | Existed | Done) -> int:
@@ -101,7 +112,7 @@ def _bare_status(operation: Operation, answer: Created | Existed | Done) -> int:
 def _body(operation: Operation, answer: Answer, style: Style) -> bytes:
     match answer:
         case Messages():
-            return build_messages(answer, encoded=style.is_first)
+            return b"".join(pieces_of(answer, style))
         case Acl(policies=policies):
             return build_acl(policies)
         case ServiceProperties():

@@ -10,7 +10,7 @@ sent as Base64.
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 from xml.etree.ElementTree import Element
@@ -71,7 +71,8 @@ _ITEM: Final = re.compile(
     + b"</QueueMessage>"
 )
 _TO_HEED: Final = (b"&", b"\r", b"]]>")  # the parser changes or refuses them
-_LIST_END: Final = b"</QueueMessagesList>"
+_LIST_NAME: Final = "QueueMessagesList"
+_LIST_END: Final = f"</{_LIST_NAME}>".encode()
 # the expiry of a message that doesn't expire
 END_OF_TIME: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 _COUNT: Final = re.compile("[0-9]{1,18}", re.ASCII)
@@ -147,20 +148,34 @@ def _legal(text: bytes) -> bytes | None:
 
 def as_text(body: bytes) -> str:
     """The body for XML: as it is, or in Base64."""
+    text = _expressible(body)
+    return base64.b64encode(body).decode() if text is None else text
+
+
+def _expressible(body: bytes) -> str | None:
+    """The body as a text; None if XML can't express it."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        return base64.b64encode(body).decode()
-    return text if is_legal(text) else base64.b64encode(body).decode()
+        return None
+    return text if is_legal(text) else None
 
 
 # --- messages in answers
 
 
-def build_messages(messages: Messages, *, encoded: bool) -> bytes:
-    """The list of messages; `encoded`: each body in Base64, as the first version of the service."""
-    parts = (_message(message, encoded=encoded) for message in messages.items)
-    return document("QueueMessagesList", "".join(parts))
+def build_messages(messages: Messages, *, encoded: bool) -> Iterator[bytes]:
+    """
+    The list of messages, in pieces, each built when it is asked for. `encoded`: each body in
+    Base64, as the first version of the service.
+    """
+    if not messages.items:
+        yield document(_LIST_NAME, "")
+        return
+    yield f"{DECLARATION}<{_LIST_NAME}>".encode()
+    for message in messages.items:
+        yield from _message(message, encoded=encoded)
+    yield _LIST_END
 
 
 def parse_messages(body: bytes) -> Messages:
@@ -171,7 +186,7 @@ def parse_messages(body: bytes) -> Messages:
     plain = _plain_messages(body)
     if plain is not None:
         return plain
-    root = root_of(body, "QueueMessagesList", max_bytes=longest_list(MAX_MESSAGES))
+    root = root_of(body, _LIST_NAME, max_bytes=longest_list(MAX_MESSAGES))
     return Messages(tuple(_parsed_message(each) for each in root.findall("{*}QueueMessage")))
 
 
@@ -200,8 +215,9 @@ def _plain_messages(body: bytes) -> Messages | None:
     return Messages(tuple(items)) if body[place:] == _LIST_END else None
 
 
-def _message(message: QueueMessage, *, encoded: bool) -> str:
+def _message(message: QueueMessage, *, encoded: bool) -> Iterator[bytes]:
     parts = [
+        "<QueueMessage>",
         leaf("MessageId", message.message_id),
         leaf("InsertionTime", format_http_date(message.inserted)),
         leaf("ExpirationTime", format_http_date(message.expires or END_OF_TIME)),
@@ -212,15 +228,20 @@ def _message(message: QueueMessage, *, encoded: bool) -> str:
         parts.append(leaf("TimeNextVisible", format_http_date(message.visible)))
     if message.dequeues is not None:
         parts.append(leaf("DequeueCount", str(message.dequeues)))
+    yield "".join(parts).encode()
     if message.body is not None:
-        body = message.body
-        parts.append(
-            leaf("MessageText", base64.b64encode(body).decode() if encoded else as_text(body))
-        )
-    for name, why in ((_REASON, message.reason), (_DESCRIPTION, message.description)):
-        if why is not None:
-            parts.append(leaf(name, without_illegal(why)))
-    return f"<QueueMessage>{''.join(parts)}</QueueMessage>"
+        yield _text(message.body, encoded=encoded)
+    reasons = ((_REASON, message.reason), (_DESCRIPTION, message.description))
+    parts = [leaf(name, without_illegal(why)) for name, why in reasons if why is not None]
+    yield f"{''.join(parts)}</QueueMessage>".encode()
+
+
+def _text(body: bytes, *, encoded: bool) -> bytes:
+    """The element with the body."""
+    text = None if encoded else _expressible(body)
+    if text is not None or not body:
+        return leaf("MessageText", text or "").encode()
+    return b"<MessageText>%b</MessageText>" % base64.b64encode(body)
 
 
 def _parsed_message(element: Element) -> QueueMessage:

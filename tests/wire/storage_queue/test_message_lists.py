@@ -108,4 +108,4 @@ def test_an_ordinary_list_is_read_whole() -> None:
     )  # fmt: skip
     both = Messages((put, got))
 
-    assert parse_messages(build_messages(both, encoded=False)) == both
+    assert parse_messages(b"".join(build_messages(both, encoded=False))) == both
