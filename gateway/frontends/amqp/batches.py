@@ -37,7 +37,7 @@ from gateway.wire.amqp.servicebus.batches import BATCH, contents_of
 LARGEST: Final = 1024 * 1024  # bytes, as in Service Bus, whose messages may be larger
 PART: Final = 4500  # messages, the most that Service Bus took in a batch for years
 _LARGE: Final = 8 * 1024  # bytes: a smaller batch takes a few milliseconds
-_SLICE: Final = 50  # messages, of a millisecond at most
+_SLICE: Final = 25  # messages, of half a millisecond at most
 
 REFUSED: Final = (MessageError, MessageTooLarge, InvalidRequest)  # before anything is sent
 

@@ -47,10 +47,10 @@ class SqliteNumbers:
     _queue: int
     _next: dict[State, int]
 
-    def next(self, state: State) -> int:
+    def next(self, state: State, count: int = 1) -> int:
         number = self._next[state]
         self._counters.journal.record(put_entry, self._next, state, number)
-        self._next[state] = number + 1
+        self._next[state] = number + count
         self._counters.record(self._queue, self._next)
         return number
 

@@ -203,7 +203,7 @@ class EnqueueRules:
 
     def _places(self, count: int, reserved: ReservedPlaces | None) -> Sequence[MessageNumbers]:
         if reserved is None:
-            return [self._content.next_place() for _ in range(count)]
+            return self._content.next_places(count)
         entity = self._content.entity
         if reserved.created != entity.created:
             raise EntityNotFound(f"{entity.path} was deleted since the messages were scheduled")

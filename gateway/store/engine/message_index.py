@@ -118,7 +118,9 @@ class MessageIndex:
         self.rows.add(rows)
         for row in rows:
             self._record_dates(row)
-            self._count(row.state, 1)
+        states = [row.state for row in rows]
+        for state in set(states):
+            self._count(state, states.count(state))
         self._add_bytes(sum([row.size for row in rows]))
 
     def replace(self, old: Row, new: Row) -> None:
@@ -236,12 +238,12 @@ class MessageIndex:
         self.next_expiry = self.rows.next_expiry(self._swept)
 
     def _record_dates(self, row: Row) -> None:
-        if row.is_hidden and row.due is not None:
+        if row.due is not None:
             self.journal.keep(self)
-            self.next_visible = min(row.due, self.next_visible or row.due)
-        elif row.due is not None:
-            self.journal.keep(self)
-            self.next_due = min(row.due, self.next_due or row.due)
+            if row.is_hidden:
+                self.next_visible = min(row.due, self.next_visible or row.due)
+            else:
+                self.next_due = min(row.due, self.next_due or row.due)
         elif row.expires is not None and row.state is State.ACTIVE:
             self.journal.keep(self)
             self.next_expiry = min(row.expires, self.next_expiry or row.expires)

@@ -128,9 +128,7 @@ class Queue:
         """Reserve places for so many messages; those that aren't sent remain gaps."""
         self.enqueue.check_sendable()
         self.entity.touch(now)
-        return ReservedPlaces(
-            self.entity.created, [self._content.next_place() for _ in range(count)]
-        )
+        return ReservedPlaces(self.entity.created, self._content.next_places(count))
 
     def arrive(self, row: Row, hops: int, now: Now) -> None:
         """As `Target.arrive`."""

@@ -171,6 +171,11 @@ class QueueContent:
         """A place in the queue, or in the sub-queue whose messages are received in that state."""
         return MessageNumbers(self.next_sequence(), self.storage.numbers.next(state))
 
+    def next_places(self, count: int) -> list[MessageNumbers]:
+        """As `next_place`, for so many messages, whose numbers are drawn at once."""
+        first = self.storage.numbers.next(State.ACTIVE, count)
+        return [MessageNumbers(self.next_sequence(), first + each) for each in range(count)]
+
     def find(self, number: int, state: State) -> Row:
         """
         Return the row with this sequence number.

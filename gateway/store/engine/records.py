@@ -346,10 +346,10 @@ class Numbers(Protocol):
     number is one more than the last one that a step has drawn and wasn't undone.
     """
 
-    def next(self, state: State) -> int:
+    def next(self, state: State, count: int = 1) -> int:
         """
-        Draw a number in the queue (ACTIVE) or in a sub-queue, named by the state in which its
-        messages are received.
+        Draw numbers in the queue (ACTIVE) or in a sub-queue, named by the state in which its
+        messages are received; return the first of them.
         """
         ...
 

@@ -172,11 +172,11 @@ class MemoryNumbers:
     _journal: Journal = attrs.field(factory=Journal)
     _last: dict[State, int] = attrs.field(factory=dict)
 
-    def next(self, state: State) -> int:
+    def next(self, state: State, count: int = 1) -> int:
         last = self._last.get(state)
         self._journal.record(put_entry, self._last, state, last)
-        self._last[state] = number = (last or 0) + 1
-        return number
+        self._last[state] = (last or 0) + count
+        return (last or 0) + 1
 
 
 @attrs.define(eq=False)

@@ -169,7 +169,7 @@ async def test_a_large_batch_gives_way_after_each_slice(autojump_clock):
 
     await batch.prepare(turn)
 
-    assert turn.count == 1000 / 50
+    assert turn.count == 1000 / 25
     assert len(batch.next_part()) == 1000
 
 

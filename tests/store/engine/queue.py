@@ -172,9 +172,10 @@ class NaiveNumbers:
 
     drawn: list[State] = attrs.field(factory=list)
 
-    def next(self, state: State) -> int:
-        self.drawn.append(state)
-        return self.drawn.count(state)
+    def next(self, state: State, count: int = 1) -> int:
+        first = self.drawn.count(state) + 1
+        self.drawn += [state] * count
+        return first
 
 
 def naive_storage(rows: NaiveRows | None = None) -> Storage:
