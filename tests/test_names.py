@@ -47,9 +47,9 @@ PLAIN_TEXT: Final = """
     long longest loop lost mac made management match max memory metric min miss missing mode
     most move name need next not now number off oldest on open operation origin out pairgate
     parallel partial password pause pending per pid pin ping poll port possibly problem progress
-    protocol python quota ready reason receive redriven refuse regain reload remedy remove renew
-    repeat replace request require rescan rest restart retry return right role rule running save
-    scale second seen sender sent sequence server share short shortest since size slow start
+    protocol publish python quota ready reason receive redriven refuse regain reload remedy remove
+    renew repeat replace request require rescan rest restart retry return right role rule running
+    save scale second seen sender sent sequence server share short shortest since size slow start
     stop storage string success suspect system taken target task text threshold throttle time
     tier timeout tls to too total traceback ttl tune twice unknown unordered unreachable unreadable
     unsettled until untouched url usable v wait wake want was while within write x bound commit
@@ -79,7 +79,7 @@ OLD_NAMES: Final = {
 # The words of an earlier, private vocabulary, but those with a usual sense (ring, site, pace).
 OLD_TEXT: Final = """
     bell bells cargo caution conduct crew crews desk desks doorbell doorbells errand errands
-    fanout handout holdings intake lab leg legs ruling rulings shelf shelves staffing standing
+    handout holdings intake lab leg legs ruling rulings shelf shelves staffing standing
     standings station stations stint stints surroundings swarm tallies tally ticket tickets yard
 """
 OLD_WORDS: Final = frozenset(OLD_TEXT.split())

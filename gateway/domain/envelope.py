@@ -21,8 +21,9 @@ it: otherwise, every client that may send to a backlog queue could send to any e
     x-pairgate-order              string      only of ordered entities: key.epoch.number
     x-pairgate-partition          string      only of ordered entities: the partition key
     x-pairgate-content-header     binary      only of RabbitMQ's clients: their content header
+    x-pairgate-publish            binary      only of those to an exchange: their `basic.publish`
 
-The MAC covers the last four, `x-pairgate-primary` included, among the application's own
+The MAC covers the last five, `x-pairgate-primary` included, among the application's own
 properties. Older syphons, which don't know them, can therefore verify the MAC;
 older envelopes don't have them.
 
@@ -66,6 +67,7 @@ from gateway.domain.envelope_fields import (
     PARTITION,
     PATH,
     PRIMARY,
+    PUBLISH,
     RESERVED,
     SCHEDULED,
     SESSION,
@@ -174,9 +176,8 @@ class Unwrapped:
 def reserve(entity: EntityPath, message: Message) -> int:
     """The maximum number of bytes that an envelope adds to the message."""
     key = message.session_id or message.partition_key or ""
-    return (
-        RESERVE + len(entity.name.encode()) + len(key.encode()) + len(message.content_header or b"")
-    )
+    given = len(message.content_header or b"") + len(message.publish_method or b"")
+    return RESERVE + len(entity.name.encode()) + len(key.encode()) + given
 
 
 def refuse_reserved(message: Message) -> None:
@@ -258,7 +259,7 @@ class Envelope:
         if message.scheduled is not None:
             legacy[SCHEDULED] = message.scheduled
         if message.content_header is not None:
-            legacy[CONTENT_HEADER] = message.content_header
+            legacy |= _of_rabbitmq(message)
         ours: dict[str, Value] = {
             VERSION: ENCRYPTED_VERSION if self.encrypts else ENVELOPE_VERSION,
             PAIR: self.pair,
@@ -335,7 +336,8 @@ class Envelope:
             properties=own,
             session_id=inner.session_id if session is None else session,
             scheduled=scheduled,
-            content_header=_content_header_of(inner) if authentic else None,
+            content_header=_bytes_in(inner, CONTENT_HEADER) if authentic else None,
+            publish_method=_bytes_in(inner, PUBLISH) if authentic else None,
         )
         if ORDER in found and authentic and order_of(message) and inner is message:
             # The message is in the session of its order.
@@ -415,7 +417,7 @@ class Envelope:
     def _properties_digest(self, own: Properties, found: Properties) -> bytes:
         """The digest of all properties that have no field of their own in the MAC."""
         primary = found.get(PRIMARY)
-        is_plain = ORDER not in found and CONTENT_HEADER not in found
+        is_plain = not (ORDER in found or CONTENT_HEADER in found or PUBLISH in found)
         if not own and is_plain and (type(primary) is str or PRIMARY not in found):
             return self._digest_of_primary(primary)
         covered = {**own, **{name: found[name] for name in COVERED if name in found}}
@@ -433,6 +435,12 @@ class Envelope:
                 return hashlib.sha256(encoded).digest()
             case ValueBody(value):
                 return hashlib.sha256(self.encode(value)).digest()
+
+
+def _of_rabbitmq(message: Message) -> Properties:
+    """The properties of the envelope that messages of RabbitMQ's clients have."""
+    given = {CONTENT_HEADER: message.content_header, PUBLISH: message.publish_method}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _in_session(wrapped: Message, place: str) -> Message:
@@ -462,13 +470,15 @@ def _rewritten(message: Message, added: Properties) -> Message:
         absolute_expiry=None,
         scheduled=None,
         content_header=None,
+        publish_method=None,
     )
 
 
-def _content_header_of(message: Message) -> bytes | None:
-    found = message.properties.get(CONTENT_HEADER)
+def _bytes_in(message: Message, name: str) -> bytes | None:
+    """A value that RabbitMQ's client has given, as the envelope has it."""
+    found = message.properties.get(name)
     if found is not None and not isinstance(found, bytes):
-        raise Malformed(f"{CONTENT_HEADER}: bytes expected, found {type(found).__name__}")
+        raise Malformed(f"{name}: bytes expected, found {type(found).__name__}")
     return found
 
 

@@ -27,13 +27,10 @@ ORDER: Final = "x-pairgate-order"  # only of ordered entities
 PARTITION: Final = "x-pairgate-partition"  # the partition key of such a message
 OURS: Final = (VERSION, PAIR, ORIGIN, ATTEMPT, EXPIRES, KEY_ID, MAC)  # all are required
 CONTENT_HEADER: Final = "x-pairgate-content-header"  # `Message.content_header`
-RESERVED: Final = frozenset((*LEGACY, *OURS, PRIMARY, ENTITY, ORDER, PARTITION, CONTENT_HEADER))
-COVERED: Final = (
-    PRIMARY,
-    ORDER,
-    PARTITION,
-    CONTENT_HEADER,
-)  # by the MAC, among the application's own properties
+PUBLISH: Final = "x-pairgate-publish"  # `Message.publish_method`
+# By the MAC, among the application's own properties.
+COVERED: Final = (PRIMARY, ORDER, PARTITION, CONTENT_HEADER, PUBLISH)
+RESERVED: Final = frozenset((*LEGACY, *OURS, ENTITY, *COVERED))
 
 TIMESPAN: Final = symbol("com.microsoft:timespan")
 TICKS_PER_MICROSECOND: Final = 10

@@ -144,6 +144,8 @@ class Message:
     # The content header of AMQP 0-9-1 with which RabbitMQ is to publish the body, instead of one
     # made of the other fields. Set by the endpoint of RabbitMQ's clients; no other codec has it.
     content_header: bytes | None = None
+    # The payload of the method `basic.publish` that sends it, where the entity is an exchange.
+    publish_method: bytes | None = None
 
     encoded: tuple[EncodedSection, ...] = attrs.field(default=(), eq=False, repr=False)
     # The encoded message, so that measuring and sending it encode it only once.

@@ -20,6 +20,7 @@ from gateway.domain.envelope_fields import (
     OURS,
     PARTITION,
     PRIMARY,
+    PUBLISH,
     RESERVED,
     Malformed,
     NotOurs,
@@ -239,7 +240,7 @@ def test_the_envelope_is_byte_for_byte_as_the_legacy_client_writes_it():
 def test_only_what_a_message_has_is_in_its_envelope(message, absent):
     assert set(RESERVED) - set(wrap(message).properties) == {
         *absent,
-        *(PRIMARY, ENTITY, ORDER, PARTITION, CONTENT_HEADER),
+        *(PRIMARY, ENTITY, ORDER, PARTITION, CONTENT_HEADER, PUBLISH),
     }
 
 
@@ -614,24 +615,35 @@ def test_an_encrypted_message_under_an_unknown_key_is_left_and_under_a_wrong_one
 
 @pytest.mark.parametrize("encrypts", [False, True])
 def test_a_content_header_of_rabbitmq_comes_home_as_it_was(encrypts):
-    message = Message(message_id="m", body=b"body", content_header=b"header")
+    message = Message(
+        message_id="m", body=b"body", content_header=b"header", publish_method=b"publish"
+    )
     wrapped = wrap(message, encrypts=encrypts)
 
-    assert wrapped.content_header is None
-    assert envelope().unwrap(wrapped).message.content_header == b"header"
+    assert (wrapped.content_header, wrapped.publish_method) == (None, None)
+    assert envelope().unwrap(wrapped).message == message
 
 
-def test_a_content_header_of_rabbitmq_is_covered_by_the_mac():
-    wrapped = wrap(Message(message_id="m", content_header=b"header"))
-    rest = {name: each for name, each in wrapped.properties.items() if name != CONTENT_HEADER}
-    for forged in ({**rest, CONTENT_HEADER: b"other"}, rest):
+GIVEN = {CONTENT_HEADER: "content_header", PUBLISH: "publish_method"}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_value_that_a_client_of_rabbitmq_gives_is_covered_by_the_mac(name):
+    wrapped = wrap(
+        Message(**{"message_id": "m", "content_header": b"header", GIVEN[name]: b"given"})
+    )
+    plain = wrap(Message(message_id="m"))
+    rest = {each: value for each, value in wrapped.properties.items() if each != name}
+    added = {**plain.properties, name: b"added"}
+    for forged in ({**rest, name: b"other"}, rest, added):
         with pytest.raises(WrongMac):
             envelope().unwrap(attrs.evolve(wrapped, properties=forged))
 
 
-def test_no_client_can_set_a_content_header_of_rabbitmq():
-    with pytest.raises(InvalidRequest, match=CONTENT_HEADER):
-        refuse_reserved(Message(properties={CONTENT_HEADER: b"header"}))
+@pytest.mark.parametrize("name", GIVEN)
+def test_no_client_can_set_a_value_that_one_of_rabbitmq_gives(name):
+    with pytest.raises(InvalidRequest, match=name):
+        refuse_reserved(Message(properties={name: b"given"}))
 
 
 def test_a_legacy_syphon_finds_no_path_in_an_encrypted_message():
@@ -662,6 +674,7 @@ def test_the_names_on_the_wire_are_these():
         "x-pairgate-pair",
         "x-pairgate-partition",
         "x-pairgate-primary",
+        "x-pairgate-publish",
         "x-pairgate-v",
     ]
 

@@ -73,6 +73,7 @@ from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
 from gateway.wire.http.hosts import parse_server_url
 from gateway.wire.rabbitmq.content import MAX_SHORT
+from gateway.wire.rabbitmq.exchanges import exchange_in
 from gateway.wire.rabbitmq.frames import Login
 from gateway.wire.rabbitmq.management import ManagementLogin
 from gateway.wire.rabbitmq.properties import Outgoing
@@ -324,20 +325,25 @@ class RabbitmqBroker:
 
     async def probe(self, entity: EntityPath) -> None:
         """
-        As `Broker.probe`: checks that the queue exists, and that the sending connection isn't
-        blocked.
+        As `Broker.probe`: checks that the queue or exchange exists, and that the sending connection
+        isn't blocked.
         """
         await self._sender.check()
-        await self._channels.inspect(await self._channels.name_of(entity))
+        await self._channels.check(await self._channels.name_of(entity))
         self.meter.request(Operation.INSPECT)
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         """
         As `Broker.inspect`. Without further rights, a broker reports the numbers of ready messages
         and of consumers. `active` lacks the messages that receivers have locked; it is unknown
-        while receivers of this process receive and settle too fast to be counted.
+        while receivers of this process receive and settle too fast to be counted, and of an
+        exchange.
         """
         name = await self._channels.name_of(entity)
+        if exchange_in(name) is not None:
+            await self._channels.check(name)
+            self.meter.request(Operation.INSPECT)
+            return self._info(entity, None)
         count = await self._own.count(entity, partial(self._channels.inspect, name))
         self.meter.request(Operation.INSPECT)
         return attrs.evolve(
@@ -486,6 +492,8 @@ class RabbitmqBroker:
         """
         info = await self.inspect(entity)
         name = await self._channels.name_of(entity)
+        if exchange_in(name) is not None:
+            return info
         settings = await read_settings(self._channels, self._management, name)
         _, version = await self._channels.server()
         return self._described(info, None if settings is None else settings.values, version)
@@ -547,6 +555,9 @@ class RabbitmqBroker:
     def _prepared(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[Outgoing]:
         if entity.is_dead_letter or entity.is_subscription:
             raise InvalidRequest(f"{entity}: a queue expected, not a sub-queue or subscription")
+        is_exchange = exchange_in(entity.name) is not None
+        if any(is_exchange != (message.publish_method is not None) for message in messages):
+            raise InvalidRequest(f"{entity}: RabbitMQ's clients alone can publish to an exchange")
         return [self._prepare(message) for message in messages]
 
     def _prepare(self, message: Message) -> Outgoing:

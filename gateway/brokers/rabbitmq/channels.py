@@ -23,6 +23,7 @@ from gateway.net.rabbitmq.channel import Channel
 from gateway.net.rabbitmq.connection import RabbitmqConnection
 from gateway.net.reconnecting import ANY_TIME, recently
 from gateway.wire.rabbitmq.errors import is_user_limit
+from gateway.wire.rabbitmq.exchanges import DeclareExchange, exchange_in
 from gateway.wire.rabbitmq.queues import DeclareQueue
 
 _MAX_NAMES: Final = 10_000  # remembered names
@@ -161,9 +162,17 @@ class Channels:
         assert isinstance(answer, commands.Queue.DeclareOk), "the channel checks it"
         return answer
 
+    async def check(self, name: str) -> None:
+        """Return if the broker has that queue or exchange. Raises as `inspect`."""
+        exchange = exchange_in(name)
+        if exchange is None:
+            await self.inspect(name)
+        else:
+            await self.ask(DeclareExchange(exchange=exchange, passive=True))
+
     async def name_of(self, entity: EntityPath, since: float = ANY_TIME) -> str:
         """
-        The queue's name in RabbitMQ.
+        The queue's name in RabbitMQ; of an exchange the entity's name.
 
         A name in lower case is used as it is. Otherwise a request to the broker finds the existing
         spelling, which is remembered until `forget`. `since` is that of `Reconnecting.get`.
@@ -171,6 +180,8 @@ class Channels:
         Raises:
             EntityNotFound: the broker was asked, and the queue doesn't exist.
         """
+        if exchange_in(entity.name) is not None:
+            return entity.name
         names = candidates(entity)
         if len(names) == 1:
             return names[0]
@@ -185,7 +196,8 @@ class Channels:
 
     def forget(self, entity: EntityPath) -> None:
         """Forget the remembered name after an error: the queue may have been deleted."""
-        self._names.pop(candidates(entity)[0], None)
+        if exchange_in(entity.name) is None:
+            self._names.pop(candidates(entity)[0], None)
 
     async def _find(self, names: list[str]) -> str:
         for name in names[:-1]:

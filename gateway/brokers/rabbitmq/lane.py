@@ -13,6 +13,7 @@ from pamqp import commands
 from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
+    InvalidRequest,
     Outcome,
     OutcomeUnknown,
     PartlyAccepted,
@@ -23,7 +24,13 @@ from gateway.domain.message import Message
 from gateway.net.rabbitmq.channel import Channel, Unasked
 from gateway.net.rabbitmq.connection import RabbitmqConnection
 from gateway.wire.rabbitmq.errors import error_after_hand_over
-from gateway.wire.rabbitmq.frames import ContentArrived, content_frames, method_frame
+from gateway.wire.rabbitmq.exchanges import DeclareExchange, exchange_in
+from gateway.wire.rabbitmq.frames import (
+    ContentArrived,
+    content_frames,
+    method_frame,
+    payload_frame,
+)
 from gateway.wire.rabbitmq.properties import CopyId, Outgoing, copy_in, prepare
 
 _EMPTY: Final = prepare(Message(body=b""))
@@ -66,17 +73,22 @@ class SentBatch:
         """
         None: all messages were accepted. If only some were, the outcome is unknown for the batch,
         and known for each message. A message that is returned says that the queue was deleted
-        meanwhile, with those that it had accepted.
+        meanwhile, with those that it had accepted; or of an exchange, that no queue is bound to it
+        for that message alone.
         """
-        error = self.error
+        error, is_queue = self.error, exchange_in(self.queue) is None
         if error is None and self.unroutable:
-            error = EntityNotFound(f"{self.queue}: no such queue")
+            error = (
+                EntityNotFound(f"{self.queue}: no such queue")
+                if is_queue
+                else InvalidRequest(f"{self.queue}: NO_ROUTE - no queue is bound for the message")
+            )
         elif error is None and self.refused:
             error = QuotaExceeded(f"{self.queue}: refused by the queue, which is full")
         if error is None or not self.accepted:
             return error
         text = f"{self.accepted} messages were accepted, then: {error}"
-        if self.unroutable:
+        if self.unroutable and is_queue:
             return OutcomeUnknown(text)
         left, tagged = set(self.left), enumerate(self.messages, self.first)
         return PartlyAccepted(text, [each for tag, each in tagged if tag not in left], error)
@@ -90,7 +102,10 @@ class _Published:
 
 @attrs.define(eq=False)
 class SendLane:
-    """The channel of one queue, in confirm mode. Its tags count the messages published on it."""
+    """
+    The channel of one queue or exchange, in confirm mode. Its tags count the messages published on
+    it.
+    """
 
     queue: str
     connection: RabbitmqConnection
@@ -112,6 +127,10 @@ class SendLane:
         method = commands.Basic.Publish(exchange="", routing_key=self.queue, mandatory=True)
         self.publish = method_frame(self.channel.number, method)
 
+    @property
+    def is_of_exchange(self) -> bool:
+        return exchange_in(self.queue) is not None
+
     def retire(self) -> None:
         """Close the channel as soon as no send waits for its confirms."""
         self.is_retired = True
@@ -126,7 +145,8 @@ class SendLane:
 
     async def prove(self, sent: int) -> None:
         """
-        Return if the user may publish. Publishes a message that isn't routed to any queue.
+        Return if the user may publish. Publishes a message that isn't routed to any queue; an
+        exchange is only asked for.
 
         The broker checks rights at a channel's first publish, and closes the channel without naming
         the message: with several messages in flight, their outcomes would be unknown.
@@ -134,6 +154,9 @@ class SendLane:
         Raises:
             BrokerError: as `RabbitmqSender.send`; nothing was sent.
         """
+        if (exchange := exchange_in(self.queue)) is not None:
+            await self.channel.call(DeclareExchange(exchange=exchange, passive=True))
+            return
         nowhere = commands.Basic.Publish(
             exchange="", routing_key=f"pairgate-asks-{self.nonce}", mandatory=True
         )
@@ -149,7 +172,7 @@ class SendLane:
     ) -> SentBatch:
         """
         Write the messages to the connection, together and in their order. `publish` is the method
-        frame, if not the one for the lane's queue.
+        frame, if not the one for the lane's queue, of messages that have none of their own.
 
         Raises:
             MessageTooLarge: a message doesn't fit the broker's frames; none was written.
@@ -161,7 +184,8 @@ class SendLane:
         frames = []
         for tag, message in zip(tags, messages, strict=True):
             head = message.header(CopyId(sent, tag, self.nonce))
-            frames.append(method)
+            own = message.publish_method
+            frames.append(method if own is None else payload_frame(channel, own))
             frames += content_frames(channel, head, message.body, max_frame)
         # the broker counts the written messages: nothing may fail from here on
         self.last_tag += len(messages)
@@ -213,6 +237,7 @@ class SendLane:
             sending = in_flight.pop(tag).sending
             if tag in returned:
                 returned.discard(tag)
+                sending.left.append(tag)
                 sending.unroutable += 1
             else:
                 sending.accepted += 1

@@ -96,7 +96,7 @@ class Publishing:
         missing: BrokerError | None = None
         if any(isinstance(verdict, EntityNotFound) for verdict in verdicts):
             try:
-                await self._channels.inspect(queue)
+                await self._channels.check(queue)
                 missing = Unavailable(
                     f"{queue}: the broker returned the message, although the queue exists; its"
                     " node may be down"

@@ -185,7 +185,9 @@ class RabbitmqSender:
     def _verdict(
         self, lane: SendLane, sending: SentBatch, began: float, led_since: float
     ) -> BrokerError | None:
-        if sending.is_refused and not lane.is_known:
+        if sending.is_refused and lane.is_of_exchange:
+            self._retire(lane)  # the channel may know an old leader of a queue that is bound
+        elif sending.is_refused and not lane.is_known:
             is_prompt = trio.current_time() - began < _PROMPT
             lane.is_known = is_prompt and lane.opened >= led_since
             if not lane.is_known:

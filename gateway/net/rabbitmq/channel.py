@@ -25,6 +25,7 @@ _ANSWERS = (
     commands.Basic.CancelOk,
     commands.Queue.DeclareOk,
     commands.Queue.DeleteOk,
+    commands.Exchange.DeclareOk,
 )
 
 

@@ -184,6 +184,11 @@ def method_frame(channel: int, method: base.Frame) -> bytes:
         raise MessageError(f"{method.name}: {error}") from error
 
 
+def payload_frame(channel: int, payload: bytes) -> bytes:
+    """A frame with a method that is encoded already."""
+    return HEAD.pack(METHOD, channel, len(payload)) + payload + _END_OCTET
+
+
 def content_frames(channel: int, head: bytes, body: bytes, max_frame: int) -> list[bytes]:
     """
     The frames that follow a publish, in pieces: the header's payload, and the body split to fit.

@@ -122,6 +122,7 @@ class Outgoing:
     properties: Mapping[str, Any]
     table: bytes
     body: bytes
+    publish_method: bytes | None = None  # the payload of its own `basic.publish`
 
     @property
     def size(self) -> int:
@@ -178,9 +179,10 @@ def prepare(message: Message) -> Outgoing:
         ) from error
 
 
-def message_as_given(header: bytes, body: bytes) -> Message:
+def message_as_given(header: bytes, body: bytes, publish_method: bytes | None = None) -> Message:
     """
-    A message with that content header as data, and with the life that it gives the message.
+    A message with that content header, and that `basic.publish` to an exchange, as data; and with
+    the life that the header gives it.
 
     Raises:
         MessageError: the header is malformed.
@@ -189,9 +191,31 @@ def message_as_given(header: bytes, body: bytes) -> Message:
     return Message(
         message_id=properties.get("message_id"),
         content_header=header,
+        publish_method=publish_method,
         time_to_live=_time_to_live(properties.get("expiration")),
         body=body,
     )
+
+
+def refusal_of_properties(header: bytes, user: str) -> str:
+    """
+    The reason for which RabbitMQ closes the channel of a user who publishes with that content
+    header; empty: it takes it, or the header is malformed. A channel of the pair's would be closed
+    by it, with what others have under way on it.
+    """
+    try:
+        properties = read_content_header(header)
+    except MessageError:
+        return ""
+    expiration, owner = properties.get("expiration"), properties.get("user_id", user)
+    life = _time_to_live(expiration)
+    if expiration is not None and (life is None or life > _MAX_EXPIRATION * _MILLISECOND):
+        return f"invalid expiration '{expiration}'"
+    if owner != user:
+        return f"user_id property set to '{owner}' but authenticated user was '{user}'"
+    headers = properties.get("headers", {})
+    odd = [name for name in _ROUTES.intersection(headers) if not isinstance(headers[name], list)]
+    return f"invalid message: the header {odd[0]} isn't an array" if odd else ""
 
 
 def _prepare_given(message: Message, header: bytes) -> Outgoing:
@@ -203,7 +227,7 @@ def _prepare_given(message: Message, header: bytes) -> Outgoing:
     _place_time_to_live(message.time_to_live, properties, {})
     if (user := properties.pop("user_id", None)) is not None:
         table += write_entry(USER_ID, user)
-    return Outgoing(properties, table, body)
+    return Outgoing(properties, table, body, message.publish_method)
 
 
 def read(header: bytes, body: bytes, *, is_dead_letter: bool = False) -> Incoming:

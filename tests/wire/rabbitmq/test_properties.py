@@ -26,6 +26,7 @@ from gateway.wire.rabbitmq.properties import (
     message_as_given,
     prepare,
     read,
+    refusal_of_properties,
 )
 from tests.strategies import messages
 
@@ -372,3 +373,36 @@ def test_an_empty_content_header_is_published_with_the_id_of_its_copy_alone():
 def test_a_malformed_content_header_is_not_taken():
     with pytest.raises(MessageError):
         message_as_given(GIVEN[:-3], b"abc")
+
+
+def header_with(**properties: Any) -> bytes:
+    return ContentHeader(body_size=0, properties=commands.Basic.Properties(**properties)).marshal()
+
+
+def test_a_publish_that_was_given_goes_with_its_message():
+    message = message_as_given(GIVEN, b"abc", b"publish")
+
+    assert prepare(message).publish_method == b"publish"
+
+
+@pytest.mark.parametrize("expiration", ["soon", "-1", "1.5", "4294967296"])
+def test_an_expiration_that_rabbitmq_does_not_take_is_refused(expiration):
+    assert "invalid expiration" in refusal_of_properties(header_with(expiration=expiration), "anna")
+    assert refusal_of_properties(header_with(expiration="4294967295"), "anna") == ""
+
+
+def test_a_user_id_of_another_user_is_refused():
+    text = "user_id property set to 'otto' but authenticated user was 'anna'"
+
+    assert refusal_of_properties(header_with(user_id="otto"), "anna") == text
+    assert refusal_of_properties(header_with(user_id="anna"), "anna") == ""
+
+
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_routes_that_are_no_array_are_refused(name):
+    assert name in refusal_of_properties(header_with(headers={name: "queue"}), "anna")
+    assert refusal_of_properties(header_with(headers={name: ["queue"]}), "anna") == ""
+
+
+def test_a_header_that_cannot_be_read_is_left_to_who_reads_it():
+    assert refusal_of_properties(GIVEN[:-3], "anna") == ""
