@@ -18,6 +18,7 @@ import pytest
 import trio
 
 from tests.e2e.processes import GatewayProcess, Gateways
+from tests.e2e.rabbitmq_exchange_publisher import COPIES, PREFIX, ROUTES
 from tests.harness import servers
 from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, Release, rabbitmq
 from tests.harness.secret_files import write_secret
@@ -26,9 +27,18 @@ from tests.harness.servers import ServerProcess, kill
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 PUBLISHER = Path(__file__).with_name("rabbitmq_publisher.py")
+TO_EXCHANGES = Path(__file__).with_name("rabbitmq_exchange_publisher.py")
 CONSUMER = Path(__file__).with_name("rabbitmq_consumer.py")
 NAMES = ("one", "two", "three?")  # the third asks for no confirms
 TAKEN = "taken"  # the queue that has a consumer
+# Type of an exchange -> its binding to the queue of that name; to another it isn't bound so.
+BINDINGS = {
+    "topic": ("order.*", {}),
+    "direct": ("order", {}),
+    "fanout": ("", {}),
+    "headers": ("", {"x-match": "all", "vip": True}),
+}
+STRAYED = "strayed"  # the queue with the other bindings
 PATIENCE = 90.0  # seconds: a broker starts in some five
 BEFORE = 50  # messages
 LOOK = 0.2  # seconds
@@ -67,11 +77,11 @@ class Site:
         connection.channel().basic_publish("amq.topic", "news", b"news")
         connection.close()
 
-    def drained(self) -> list[tuple[Any, bytes]]:
+    def drained(self, queue: str = "orders") -> list[tuple[Any, bytes]]:
         """All messages of the queue, taken directly from the broker."""
         connection, found = self.connect(direct=True), []
         channel = connection.channel()
-        while (message := channel.basic_get("orders", auto_ack=True))[0] is not None:
+        while (message := channel.basic_get(queue, auto_ack=True))[0] is not None:
             found.append((message[1], message[2]))
         connection.close()
         return found
@@ -79,8 +89,16 @@ class Site:
 
 def make_queue(port: int) -> None:
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
-    for queue in ("orders", TAKEN):
-        connection.channel().queue_declare(queue, durable=True)
+    channel = connection.channel()
+    for queue in ("orders", TAKEN, COPIES, STRAYED, *BINDINGS):
+        channel.queue_declare(queue, durable=True)
+    for kind, (key, arguments) in BINDINGS.items():
+        channel.exchange_declare(PREFIX + kind, kind, durable=True)
+        channel.queue_bind(kind, PREFIX + kind, key, arguments)
+        if kind != "fanout":
+            other = {**arguments, "vip": False} if arguments else {}
+            channel.queue_bind(STRAYED, PREFIX + kind, f"{key}.other", other)
+    channel.queue_bind(COPIES, f"{PREFIX}topic", COPIES)
     connection.close()
 
 
@@ -94,6 +112,7 @@ async def site(
     write_secret(secret, "guest\n")
     async with rabbitmq(data, release=release) as (node, port):
         config = f"""
+            logging = {{ level = "debug" }}
             [namespaces.first]
             url = "rabbitmq://guest@127.0.0.1:{port}"
             password = {{ file = {json.dumps(str(secret))} }}
@@ -141,10 +160,10 @@ async def result_of(end: trio.Event, script: Path, *arguments: str) -> dict[str,
     return result
 
 
-async def until_depth(site: Site, least: int) -> None:
+async def until_depth(site: Site, least: int, queue: str = "orders") -> None:
     with trio.fail_after(PATIENCE):
         while True:
-            if await trio.to_thread.run_sync(site.depth) >= least:
+            if await trio.to_thread.run_sync(site.depth, queue) >= least:
                 return
             await trio.sleep(LOOK)
 
@@ -195,6 +214,9 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
         await until_taken(here, results)
         all_taken.set()
 
+    async def announce() -> None:
+        results["events"] = await result_of(end, TO_EXCHANGES, str(here.gateway.port), "events")
+
     async def consume() -> None:
         results["consumer"] = await result_of(all_taken, CONSUMER, str(here.gateway.port), TAKEN)
 
@@ -203,13 +225,18 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
             for name in NAMES:
                 nursery.start_soon(publish, name)
             nursery.start_soon(consume)
+            nursery.start_soon(announce)
             nursery.start_soon(pass_tasks)
             await has_outages(here, end)
         code = await here.gateway.stop()
         found = await trio.to_thread.run_sync(here.drained)
+        routed = await trio.to_thread.run_sync(all_routed, here)
 
     assert code == 0
-    assert [result["error"] for result in results.values()] == [""] * 5
+    assert [result["error"] for result in results.values()] == [""] * 6
+    events = results.pop("events")
+    assert events["errors"] == []
+    check_routes(routed, events["confirmed"])
     tasks, consumer = results.pop("tasks"), results.pop("consumer")
     expected = {f"tasks {n}" for n in range(tasks["sent"])}
     assert set(consumer["bodies"]) == {"news", "of the outage", *expected}
@@ -222,6 +249,85 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
         assert properties.content_type == "text/plain"
         assert properties.delivery_mode == 2
         assert properties.headers["retries"] == [1, None, {"deep": True}]
+
+
+Routed = dict[str, list[tuple[Any, bytes]]]
+
+
+def all_routed(site: Site) -> Routed:
+    """The messages of the queues that are bound to exchanges."""
+    return {queue: site.drained(queue) for queue in (*BINDINGS, COPIES, STRAYED)}
+
+
+def check_routes(routed: Routed, confirmed: Sequence[int]) -> None:
+    """Each confirmed message is in the queues that its exchange routes it to, as it was sent."""
+    for place, kind in enumerate(ROUTES):
+        expected = {n for n in confirmed if n % len(ROUTES) == place}
+        for queue in [kind, COPIES] if "CC" in ROUTES[kind][1] else [kind]:
+            there = {int(body.split()[-1]) for _, body in routed[queue]}
+            assert expected <= there, queue
+            assert {n % len(ROUTES) for n in there} == {place}
+        for properties, _ in routed[kind]:
+            assert (properties.delivery_mode, properties.priority) == (2, 3)
+            assert properties.expiration
+            assert ROUTES[kind][1].items() <= properties.headers.items()
+    assert routed[STRAYED] == []
+
+
+async def has_killed_gateways(site: Site) -> None:
+    """
+    The gateway is killed in an outage of its broker, while the backlog goes home, and while the
+    broker is frozen.
+    """
+
+    async def grown() -> None:
+        depth = await trio.to_thread.run_sync(site.depth, "fanout")
+        await until_depth(site, depth + BEFORE, "fanout")
+
+    async def next_of(event: str) -> None:
+        before = site.gateway.count(event)
+        await site.gateway.until(lambda: site.gateway.count(event) > before, PATIENCE)
+
+    await grown()
+    await site.broker.kill()
+    await next_of("diverted")
+    await site.gateway.kill()
+    await site.broker.start()
+    await site.gateway.start()
+    await next_of("syphoned")
+    await site.gateway.kill()
+    await site.gateway.start()
+    await grown()
+    await servers.freeze(site.broker.pid)
+    await next_of("diverted")
+    await site.gateway.kill()
+    os.kill(site.broker.pid, signal.SIGCONT)
+    await site.gateway.start()
+    await grown()
+
+
+@pytest.mark.parametrize("release", [INSTALLED, RABBITMQ_4], ids=["RabbitMQ 3", "RabbitMQ 4"])
+async def test_a_message_that_is_confirmed_for_an_exchange_outlives_killed_gateways(
+    gateways: Gateways, tmp_path: Path, release: Release
+) -> None:
+    results: list[dict[str, Any]] = []
+    end = trio.Event()
+
+    async def announce() -> None:
+        results.append(await result_of(end, TO_EXCHANGES, str(here.gateway.port), "events"))
+
+    async with site(gateways, tmp_path, release) as here:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(announce)
+            await has_killed_gateways(here)
+            end.set()
+        code = await here.gateway.stop()
+        routed = await trio.to_thread.run_sync(all_routed, here)
+
+    assert code == 0
+    [result] = results
+    assert len(result["confirmed"]) > 3 * BEFORE
+    check_routes(routed, result["confirmed"])
 
 
 def told(log: Sequence[dict[str, Any]]) -> int:

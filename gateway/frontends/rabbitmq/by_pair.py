@@ -2,7 +2,8 @@
 Publishes that go through the pair: those that the client's own channel upstream can't confirm.
 
 The pair tries the primary over connections of its own, and the backlog, as for every protocol. The
-message carries its content header as data: nothing in it acts before it is home.
+message carries its content header as data, and to an exchange its `basic.publish`: nothing in them
+acts before it is home.
 """
 
 from collections import deque
@@ -97,7 +98,7 @@ class PairSends:
         good: list[int] = []
         for index, kept in enumerate(publishes):
             try:
-                batches.append([message_as_given(kept.content.header, kept.content.body())])
+                batches.append([_message_of(kept)])
                 good.append(index)
             except MessageError as error:
                 verdicts[index] = InvalidRequest(str(error))
@@ -106,6 +107,12 @@ class PairSends:
         for index, verdict in zip(good, found, strict=True):
             verdicts[index] = verdict
         return verdicts
+
+
+def _message_of(kept: KeptPublish) -> Message:
+    content = kept.content
+    publish_method = content.method.payload if kept.exchange else None
+    return message_as_given(content.header, content.body(), publish_method)
 
 
 def _first(queue: Sequence[KeptPublish]) -> Sequence[KeptPublish]:

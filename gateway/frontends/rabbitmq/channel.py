@@ -18,6 +18,7 @@ from gateway.frontends.rabbitmq.channel_setup import ChannelSetup
 from gateway.frontends.rabbitmq.delivery_tags import DeliveryTags
 from gateway.frontends.rabbitmq.replies import ChannelReplies
 from gateway.wire.rabbitmq.content import read_content_header
+from gateway.wire.rabbitmq.exchanges import entity_of_exchange
 from gateway.wire.rabbitmq.frames import method_frame
 from gateway.wire.rabbitmq.relayed import RelayedContent, RelayedFrame
 
@@ -29,7 +30,8 @@ class KeptPublish:
     """A publish that is kept until the broker or the pair has confirmed it."""
 
     content: RelayedContent
-    entity: EntityPath | None  # its queue; None: the pair has no such entity
+    exchange: str
+    entity: EntityPath | None  # its queue or exchange; None: the pair has no such entity
     client_tag: int | None  # None: the client asked for no confirms
     since: float  # when it arrived, by Trio's clock
     channel: "RelayedChannel"
@@ -75,8 +77,10 @@ class RelayedChannel:
         if self.client_confirms:
             self._client_tag += 1
             tag = self._client_tag
-        entity = None if _asks_for_direct_reply(content) else _entity_of(publish)
-        return KeptPublish(content, entity, tag, now, self)
+        entity = None
+        if not (publish.immediate or _asks_for_direct_reply(content)):  # `immediate` is 540 at home
+            entity = _entity_of(publish)
+        return KeptPublish(content, publish.exchange, entity, tag, now, self)
 
     def keep(self, kept: KeptPublish) -> None:
         """Note that the publish was written upstream."""
@@ -142,8 +146,10 @@ def _asks_for_direct_reply(content: RelayedContent) -> bool:
 
 
 def _entity_of(publish: commands.Basic.Publish) -> EntityPath | None:
-    """The queue of a publish to the default exchange."""
-    if publish.exchange or not publish.routing_key or publish.routing_key.startswith("amq."):
+    """The exchange of a publish; of the default exchange its queue."""
+    if publish.exchange:
+        return entity_of_exchange(publish.exchange)
+    if not publish.routing_key or publish.routing_key.startswith("amq."):
         return None
     try:
         return EntityPath(publish.routing_key)

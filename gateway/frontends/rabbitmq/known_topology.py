@@ -16,6 +16,7 @@ _Declare = commands.Queue.Declare | commands.Exchange.Declare
 _Bind = commands.Queue.Bind | commands.Exchange.Bind
 _QUEUE: Final = ("durable", "exclusive", "auto_delete", "arguments")
 _EXCHANGE: Final = ("exchange_type", "durable", "auto_delete", "internal", "arguments")
+_IN_EACH_VHOST: Final = ("", "amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic")
 _Key = tuple[str, ...]
 
 
@@ -47,6 +48,16 @@ class KnownTopology:
                 self._known.pop((vhost, "queue", request.queue), None)
             case commands.Exchange.Delete():
                 self._known.pop((vhost, "exchange", request.exchange), None)
+
+    def record_exchange(self, vhost: str, exchange: str) -> None:
+        """The primary has taken a publish to that exchange."""
+        key = vhost, "exchange", exchange
+        self._known.setdefault(key, None)
+        self._known.move_to_end(key)
+
+    def has_exchange(self, vhost: str, exchange: str) -> bool:
+        """True if the primary has shown it, or each vhost has it."""
+        return exchange in _IN_EACH_VHOST or (vhost, "exchange", exchange) in self._known
 
     def is_exclusive(self, vhost: str, queue: str) -> bool:
         """True if the queue ends with a client's connection: nothing can come home to it."""

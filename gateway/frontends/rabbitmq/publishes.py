@@ -15,7 +15,9 @@ from gateway.domain.failover import State
 from gateway.frontends.rabbitmq.by_pair import PairSends, WireEvidence
 from gateway.frontends.rabbitmq.channel import KeptPublish, RelayedChannel
 from gateway.frontends.rabbitmq.session import ClientSession
+from gateway.wire.rabbitmq.errors import NOT_FOUND, PRECONDITION_FAILED
 from gateway.wire.rabbitmq.frames import ProtocolError
+from gateway.wire.rabbitmq.properties import refusal_of_properties
 from gateway.wire.rabbitmq.relayed import RelayedContent, RelayedFrame, read_publish
 
 # Bytes of publishes that a connection may have without a confirm, before it is read again: several
@@ -102,17 +104,19 @@ class Publishes:
         publish = read_publish(content.method)
         kept = channel.counted(content, publish, trio.current_time())
         session = self._session
-        if session.target.known.is_exclusive(session.login.vhost, publish.routing_key):
+        known, vhost = session.target.known, session.login.vhost
+        if not kept.exchange and known.is_exclusive(vhost, publish.routing_key):
             kept.entity = None  # the queue ends with its connection: nothing can come home to it
-        if self._is_on_wire(channel, kept.entity):
+        if self._is_on_wire(channel, kept):
             self._write(channel, kept)
         else:
             self._give_to_pair(channel, kept)
 
-    def _is_on_wire(self, channel: RelayedChannel, entity: EntityPath | None) -> bool:
+    def _is_on_wire(self, channel: RelayedChannel, kept: KeptPublish) -> bool:
+        entity = kept.entity
         if not self._session.is_on_wire or not channel.is_open_upstream:
             return False
-        if entity is None or channel.is_transacted or not self._may_use_pair:
+        if entity is None or channel.is_transacted or not self._may_use_pair(kept):
             return True
         if self._session.target.alarm.is_on or self._pair.has(entity):
             return False
@@ -130,19 +134,51 @@ class Publishes:
         if kept.entity is not None:
             self._evidence.written(kept.entity)
 
-    @property
-    def _may_use_pair(self) -> bool:
-        """True if the primary has let this login publish; the pair has rights of its own."""
+    def _may_use_pair(self, kept: KeptPublish) -> bool:
+        """
+        True if the primary has let this login publish to that exchange; the pair has rights of its
+        own.
+        """
         login, target = self._session.login, self._session.target
-        return login.vhost == target.vhost and login.digest in target.may_publish
+        is_allowed = (login.digest, kept.exchange) in target.may_publish
+        return is_allowed and login.vhost == target.vhost
 
     def _give_to_pair(self, channel: RelayedChannel, kept: KeptPublish) -> None:
+        if channel.is_closed:
+            self._release(kept.content)
+            return
+        refusal = self._refusal_of(kept)
+        is_away = not (self._session.is_on_wire and channel.is_open_upstream)
+        if refusal is not None and is_away:
+            self._release(kept.content)
+            self.close_channel(channel, *refusal, commands.Basic.Publish.index)
+            return
         channel.with_pair += 1
-        if kept.entity is None or not self._may_use_pair:
+        if kept.entity is None or refusal is not None or not self._may_use_pair(kept):
             self._record_verdict(kept, Unavailable("the primary can't be reached"))
-            self.refused.set()
+            if kept.client_tag is None:  # only so the client can know
+                self.refused.set()
             return
         self._pair.add(kept.entity, kept)
+
+    def _refusal_of(self, kept: KeptPublish) -> tuple[int, str] | None:
+        """Code and text with which the primary would close the channel; None: it wouldn't."""
+        login, exchange = self._session.login, kept.exchange
+        if not self._session.target.known.has_exchange(login.vhost, exchange):
+            return NOT_FOUND, f"NOT_FOUND - no exchange '{exchange}' in vhost '{login.vhost}'"
+        text = refusal_of_properties(kept.content.header, login.user)
+        return (PRECONDITION_FAILED, f"PRECONDITION_FAILED - {text}") if text else None
+
+    def close_channel(self, channel: RelayedChannel, code: int, text: str, index: int) -> None:
+        """
+        Close a channel of the client, as the primary does after an error. `index` is that of the
+        method at fault.
+        """
+        channel.is_closed = True
+        self.forget(channel)
+        class_id, method_id = divmod(index, 0x10000)
+        close = commands.Channel.Close(code, text[:255], class_id, method_id)
+        self._session.answer(channel.number, close)
 
     # --- verdicts
 
@@ -150,7 +186,7 @@ class Publishes:
         channel = kept.channel
         channel.with_pair -= 1
         self._release(kept.content)
-        if self._session.channels.get(channel.number) is channel:
+        if self._session.channels.get(channel.number) is channel and not channel.is_closed:
             self._announce_alarm(verdict)
             confirms = channel.confirms([kept], accepted=verdict is None)
             self._session.to_client.put_answer(confirms)
@@ -184,9 +220,15 @@ class Publishes:
             if (entity := kept.entity) is not None:
                 self._evidence.confirmed(entity)
                 if accepted:
-                    self._session.target.may_publish[self._session.login.digest] = None
+                    self._allow(kept.exchange)
         mine = [kept for kept in found if not kept.is_moved]
         self._session.to_client.put(channel.confirms(mine, accepted=accepted))
+
+    def _allow(self, exchange: str) -> None:
+        login, target = self._session.login, self._session.target
+        target.may_publish[login.digest, exchange] = None
+        if exchange:
+            target.known.record_exchange(login.vhost, exchange)
 
     def forget(self, channel: RelayedChannel) -> None:
         """
@@ -226,7 +268,9 @@ class Publishes:
             for kept in channel.by_tag.values():
                 if kept.since > late:
                     break
-                if kept.is_moved or (entity := kept.entity) is None or not self._may_use_pair:
+                if kept.is_moved or (entity := kept.entity) is None:
+                    continue
+                if not self._may_use_pair(kept):
                     continue
                 found = True
                 if heard >= kept.since:  # the entity alone is late

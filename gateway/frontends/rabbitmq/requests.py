@@ -115,7 +115,7 @@ class Requests:
             self._session.to_primary.put(channel.tags.settled(frame))
         elif channel.replies is None:
             text = f"PRECONDITION_FAILED - unknown delivery tag {delivery_tag(frame)}"
-            self._close_channel_with(channel, PRECONDITION_FAILED, text, frame.method())
+            self._publishes.close_channel(channel, PRECONDITION_FAILED, text, frame.method_index)
 
     def _handle_away(
         self, channel: RelayedChannel, frame: RelayedFrame, method: base.Frame
@@ -140,7 +140,7 @@ class Requests:
             if answer is None:
                 answer = self._answer_to_declare(channel, method)
         except Inequivalent as error:
-            self._close_channel_with(channel, PRECONDITION_FAILED, str(error), method)
+            self._publishes.close_channel(channel, PRECONDITION_FAILED, str(error), method.index)
             return True
         if answer is None:
             return False
@@ -187,19 +187,9 @@ class Requests:
             if (kind := _KINDS.get(method.index >> 16)) and channel.replies is None:
                 channel.held.clear()
                 text = f"NOT_FOUND - the {kind}'s node is down or inaccessible"
-                self._close_channel_with(channel, NOT_FOUND, text, method)
+                self._publishes.close_channel(channel, NOT_FOUND, text, method.index)
             else:
                 self._ending.close_away()
-
-    def _close_channel_with(
-        self, channel: RelayedChannel, code: int, text: str, of: base.Frame
-    ) -> None:
-        """Close a channel of the client, as the primary does after an error."""
-        channel.is_closed = True
-        self._publishes.forget(channel)
-        class_id, method_id = divmod(of.index, 0x10000)
-        close = commands.Channel.Close(code, text[:255], class_id, method_id)
-        self._session.answer(channel.number, close)
 
     async def _close_channel(self, channel: RelayedChannel) -> None:
         await self._publishes.wait_until_pair_is_done()

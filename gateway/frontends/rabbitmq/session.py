@@ -26,6 +26,7 @@ from gateway.wire.rabbitmq.frames import method_frame
 
 Dial = Callable[[], Awaitable[trio.abc.Stream]]
 
+_MOST_RIGHTS: Final = 50_000  # some megabytes: a thousand logins with fifty exchanges each
 CLOSED: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 
@@ -39,8 +40,10 @@ class RelayTarget:
     login_timeout: float  # seconds
     slow: float  # seconds without a confirm, after which a publish goes through the pair
     vhost: str  # of the namespace: the pair knows no other
-    # Logins that have published to the default exchange, with the primary's consent.
-    may_publish: Bounded[bytes, None] = attrs.field(factory=lambda: Bounded(10_000))
+    # Logins and the exchanges to which they have published, with the primary's consent.
+    may_publish: Bounded[tuple[bytes, str], None] = attrs.field(
+        factory=lambda: Bounded(_MOST_RIGHTS, renews=True)
+    )
     logins: KnownLogins = attrs.field(factory=KnownLogins)
     known: KnownTopology = attrs.field(factory=KnownTopology)
     alarm: PrimaryAlarm = attrs.field(factory=PrimaryAlarm)

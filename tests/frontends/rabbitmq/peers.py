@@ -35,9 +35,15 @@ class Peer:
         await self.stream.send_all(b"".join(method_frame(channel, each) for each in methods))
 
     async def publish(
-        self, body: bytes, queue: str = "orders", exchange: str = "", **how: Any
+        self,
+        body: bytes,
+        queue: str = "orders",
+        exchange: str = "",
+        *,
+        immediate: bool = False,
+        **how: Any,
     ) -> None:
-        publish = commands.Basic.Publish(exchange=exchange, routing_key=queue)
+        publish = commands.Basic.Publish(exchange=exchange, routing_key=queue, immediate=immediate)
         properties = commands.Basic.Properties(**how)
         head = header.ContentHeader(body_size=len(body), properties=properties)
         frames = content_frames(1, head.marshal(), body, 4096)
@@ -76,6 +82,7 @@ class Pair:
     """A broker that stores."""
 
     sent: list[Message] = attrs.field(factory=list)
+    entities: list[str] = attrs.field(factory=list)
     error: BrokerError | None = None
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
@@ -83,6 +90,7 @@ class Pair:
         if self.error is not None:
             raise self.error
         self.sent += messages
+        self.entities += [entity.name] * len(messages)
 
     def bodies(self) -> list[bytes]:
         return [bytes(each.body) for each in self.sent]
@@ -152,6 +160,13 @@ class Harness:
         await self.primary.hears(commands.Basic.Publish)
         await self.primary.send(1, commands.Basic.Ack(1))
         assert (await self.client.hears(commands.Basic.Ack)).delivery_tag == 1
+
+    async def confirmed_at(self, exchange: str) -> None:
+        """The primary has let this login publish to that exchange, after `confirmed_once`."""
+        await self.client.publish(b"one", "key", exchange)
+        await self.primary.hears(commands.Basic.Publish)
+        await self.primary.send(1, commands.Basic.Ack(2))
+        await self.client.hears(commands.Basic.Ack)
 
     async def consumes(self, **how: Any) -> None:
         """A consumer with a prefetch of five, on the channel that is open."""
