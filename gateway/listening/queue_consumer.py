@@ -187,7 +187,7 @@ class QueueConsumer(Generic[T]):
         idle_count, has_worked = 0, False
         try:
             while not self._draining.is_set():
-                limit = await self._wait_for_more(session)
+                limit = await self._wait_for_more()
                 began = trio.current_time()
                 if self.subscription.notifications != seen:
                     idle_count, is_fresh, seen = 0, False, self.subscription.notifications
@@ -214,7 +214,7 @@ class QueueConsumer(Generic[T]):
         finally:
             self._total -= 1
 
-    async def _wait_for_more(self, session: QueueSession[T]) -> int:
+    async def _wait_for_more(self) -> int:
         """Return the maximum number of messages, once messages are wanted."""
         await self.limiter.wait_for_more(self.queue.key)
         is_trial = await self.endpoint.wait_for_turn()

@@ -50,7 +50,7 @@ def store_file(name: str, read: Callable[[], Config]) -> Path:
 
 def check_store(path: Path, *, accept_loss: bool) -> Inspection:
     """As `inspect`. Raises `Failure`: the store can't be inspected."""
-    with _failing(path):
+    with _failing():
         return inspect(path, Disk(), accept_loss=accept_loss)
 
 
@@ -59,7 +59,7 @@ def back_up_store(path: Path, target: Path, runtime: Runtime, rate_limit: float)
     As `back_up`, or, of a store that a gateway serves, as `back_up_live`, with at most `rate_limit`
     bytes a second. Raises `Failure`: no copy was made.
     """
-    with _failing(path):
+    with _failing():
         new_id = runtime.rng("backup").getrandbits(ID_BITS)
         try:
             return back_up(path, target, new_id, Disk())
@@ -69,18 +69,18 @@ def back_up_store(path: Path, target: Path, runtime: Runtime, rate_limit: float)
 
 def salvage_store(path: Path, target: Path, runtime: Runtime) -> Salvaged:
     """As `salvage`. Raises `Failure`: nothing was created."""
-    with _failing(path):
+    with _failing():
         return salvage(path, target, runtime.rng("salvage").getrandbits(ID_BITS), Disk())
 
 
 def compact_store(path: Path) -> Copy:
     """As `compact`. Raises `Failure`: the store is unchanged."""
-    with _failing(path):
+    with _failing():
         return compact(path, Disk())
 
 
 @contextmanager
-def _failing(path: Path) -> Iterator[None]:
+def _failing() -> Iterator[None]:
     try:
         yield
     except StoreInUse as error:

@@ -111,7 +111,7 @@ async def run_agent(
             await operators.start(admin.run)
             async with trio.open_nursery() as nursery:
                 await nursery.start(SignalWatch(steering.drain, steering.reload).run)
-                nursery.start_soon(_follow_triggers, loaded, runtime, reader, pools)
+                nursery.start_soon(_follow_triggers, runtime, reader, pools)
                 async with trio.open_nursery() as working:
                     for pool in pools:
                         await working.start(pool.run)
@@ -220,7 +220,6 @@ def _arguments(config: Config, listener: AgentListener, wanted: AgentOptions) ->
 
 
 async def _follow_triggers(
-    loaded: Loaded,
     runtime: Runtime,
     reader: ScaleReader,
     pools: dict[ProcessPool, WorkWatch],

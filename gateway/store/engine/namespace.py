@@ -328,7 +328,7 @@ class Namespace:
         if self._has(stored.path.key):
             raise EntityExists(f"{stored.path}: an entity of this name exists already")
         properties = as_queue(stored.properties)
-        check_properties(stored.path, properties)
+        check_properties(properties)
         self._check_no_circle(stored.path, properties)
         self.check_room()
 

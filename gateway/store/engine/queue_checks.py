@@ -36,7 +36,7 @@ _NEVER_CHANGED: Final = {
 }
 
 
-def check_properties(path: EntityPath, properties: QueueProperties) -> None:
+def check_properties(properties: QueueProperties) -> None:
     """
     Check the properties of an entity.
 
@@ -79,7 +79,7 @@ def check_update(path: EntityPath, kind: str, old: QueueProperties, new: QueuePr
     for name, refusal in _NEVER_CHANGED.items():
         if getattr(old, name) != getattr(new, name):
             raise InvalidRequest(f"{refusal.format(kind)}: {path}")
-    check_properties(path, new)
+    check_properties(new)
 
 
 def check_message(message: Incoming, properties: QueueProperties) -> None:

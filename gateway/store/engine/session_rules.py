@@ -64,7 +64,7 @@ class SessionRules:
         self._queue.check_keeps()
         self._queue.sweep(now)
         self._queue.entity.touch(now)
-        lock = self._sessions.accept(session, now, now.monotonic + self._seconds())
+        lock = self._sessions.accept(session, now.monotonic + self._seconds())
         if lock is None:
             return None
         return AcceptedSession(lock.held.id, lock.token, self._until(now))

@@ -125,7 +125,7 @@ class Sessions:
 
     # --- locks
 
-    def accept(self, session: str | None, now: Now, until: float) -> Lock[HeldSession] | None:
+    def accept(self, session: str | None, until: float) -> Lock[HeldSession] | None:
         """
         Lock the named session, or else the session that has waited the longest; None if there is
         none.

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from gateway.domain.clocks.times import Now, to_date
-from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.entity import EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
     InvalidRequest,
@@ -536,7 +536,7 @@ def test_the_size_of_a_queue_follows_its_messages():
 )
 def test_a_property_that_makes_no_sense_is_refused_by_its_known_name(properties, name):
     with pytest.raises(InvalidRequest, match=name):
-        check_properties(EntityPath("orders"), QueueProperties(**properties))
+        check_properties(QueueProperties(**properties))
 
 
 def test_one_step_delivers_a_bounded_number_of_bytes() -> None:

@@ -20,7 +20,7 @@ LONGEST = "ä" * 4096
 
 
 def check(**properties: Any) -> None:
-    check_properties(ORDERS, QueueProperties(**properties))
+    check_properties(QueueProperties(**properties))
 
 
 @pytest.mark.parametrize(
