@@ -1,4 +1,7 @@
-"""Ways to wait for other tasks: a version counter, and turns, which keep the order of calls."""
+"""
+Calls and tasks that wait for each other: a version counter, turns, which keep the order of calls,
+and the tasks that calls start.
+"""
 
 from typing import Self
 
@@ -102,3 +105,20 @@ class Turns:
             del self._last[turn.key]
         else:  # the turn ended without having come
             self._last[turn.key] = before
+
+
+@attrs.define(eq=False)
+class RunsTasks:
+    """A `gateway.ports.Service` that owns the tasks which other calls start in `_nursery`."""
+
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)  # None: isn't running
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the tasks going until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None

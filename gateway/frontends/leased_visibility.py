@@ -21,7 +21,7 @@ import trio
 
 from gateway.capabilities import Clears, Peeks
 from gateway.capabilities.settling import SettlementDoubts
-from gateway.changes import Changes
+from gateway.changes import Changes, RunsTasks
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -78,10 +78,10 @@ class _LeasedMessage:
 
 
 @attrs.define(eq=False)
-class LeasedVisibility:
+class LeasedVisibility(RunsTasks):
     """
-    Implements `capabilities.Visibility` and `ports.Service`. The caller also has to run `leases`, a
-    service of its own.
+    Implements `capabilities.Visibility` and `ports.Service`: hidden messages stay locked as long as
+    `run` runs. The caller also has to run `leases`, a service of its own.
 
     Raises `Busy` from `leases` if too many messages are held.
     """
@@ -95,20 +95,9 @@ class LeasedVisibility:
     _texts: Bounded[str, tuple[str | None, float]] = attrs.field(
         factory=lambda: Bounded(MOST_REMEMBERED, renews=True), init=False
     )
-    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _last_stamp: int = attrs.field(default=0, init=False)
     # By receipt: a message that isn't held any more has no lease that could tell.
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep hidden messages locked, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self._nursery = None
 
     async def put(self, entity: EntityPath, message: Message, hidden: timedelta) -> TakenMessage:
         """

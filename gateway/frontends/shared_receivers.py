@@ -16,6 +16,7 @@ import attrs
 import trio
 from attrs import validators
 
+from gateway.changes import RunsTasks
 from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, Unavailable
@@ -90,29 +91,18 @@ class Lease:
 
 
 @attrs.define(eq=False)
-class SharedReceivers:
-    """A `gateway.ports.Service`: `run` owns the receivers."""
+class SharedReceivers(RunsTasks):
+    """A `gateway.ports.Service`: `run` owns the receivers, which stay open until it ends."""
 
     _broker: Broker
     _options: LeaseOptions
     _end: Callable[[str, Lease], None]  # called with each lease that has ended, and its lock token
-    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _by_key: dict[str, SharedReceiver] = attrs.field(factory=dict, init=False)
     _openings: FairBudget = attrs.field(init=False)  # the receivers that each client has opened
 
     @_openings.default
     def _no_openings(self) -> FairBudget:
         return FairBudget(self._options.max_receivers)
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the receivers open until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self._nursery = None
 
     def of(self, entity: EntityPath) -> SharedReceiver:
         """

@@ -25,7 +25,7 @@ from gateway.capabilities import (
     send_accepted_by,
     send_each,
 )
-from gateway.changes import QueueTurn, Turns
+from gateway.changes import QueueTurn, RunsTasks, Turns
 from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -100,7 +100,7 @@ class _Parcel:
 
 
 @attrs.define(eq=False, kw_only=True)
-class PackedBroker(ForwardingBroker):
+class PackedBroker(RunsTasks, ForwardingBroker):
     """
     A `Broker` that packs small messages, and a `Service`: without `run` nothing is packed. Sessions
     and deferred messages pass unpacked.
@@ -113,7 +113,6 @@ class PackedBroker(ForwardingBroker):
     new_id: NewId
     # The parcels that still collect messages.
     _parcels: dict[str, _Parcel] = attrs.field(factory=dict, init=False)
-    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _senders: int = attrs.field(default=0, init=False)
     _turns: Turns = attrs.field(factory=Turns, init=False)
 
@@ -123,16 +122,6 @@ class PackedBroker(ForwardingBroker):
     @property
     def inner(self) -> Broker:
         return self.broker
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send the collected messages, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self._nursery = None
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """As `Broker.send`, with the cancellation of `send_diverting`."""

@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.changes import RunsTasks
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
@@ -40,13 +41,12 @@ class _Untold:
 
 
 @attrs.define(eq=False)
-class Advice:
+class Advice(RunsTasks):
     """A `gateway.ports.Service`: `run` owns the tasks that tell the peers."""
 
     _peers: Peers
     _sender: str
     _untold: dict[str, _Untold] = attrs.field(factory=dict, init=False)
-    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _limiter: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False
     )
@@ -67,16 +67,6 @@ class Advice:
             if not untold.is_told:
                 untold.is_told = True
                 self._nursery.start_soon(self._send, address, untold)
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send the advice until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self._nursery = None
 
     async def _send(self, address: str, untold: _Untold) -> None:
         try:
