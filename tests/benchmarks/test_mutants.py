@@ -1,6 +1,8 @@
 """The mutants of a source, and the verdict on those that survive."""
 
+import ast
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -128,6 +130,27 @@ def test_a_survivor_needs_an_explanation():
 
 def test_an_explanation_needs_a_survivor():
     assert len(list(unexplained([KILLED], {KILLED.name: "why"}))) == 1
+
+
+def names_in(tree: ast.AST, outer: str = "") -> Iterator[str]:
+    """The functions and classes of a module, by the names that mutants have."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield outer + node.name
+            yield from names_in(node, f"{outer}{node.name}.")
+
+
+def test_an_explained_survivor_is_in_a_function_that_exists():
+    root = Path(__file__).parents[2]
+    named = {(module, name) for module, name, _ in explanations(root / "tests/mutants.toml")}
+    there = {
+        (module, name)
+        for module in {module for module, _ in named}
+        for tree in [ast.parse((root / f"gateway/{module}.py").read_text())]
+        for name in ["<module>", *names_in(tree)]
+    }
+
+    assert named - there == set()
 
 
 def test_a_mutant_that_no_test_runs_survives():
