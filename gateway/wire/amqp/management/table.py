@@ -109,6 +109,7 @@ _DONE: Final = Shape(lambda _: ops.Done(), lambda _: {})
 HANDS_OUT: Final = _shape(ops.Messages, Field("messages", "messages", _MESSAGES))
 SESSIONS: Final = _shape(ops.SessionNames, Field("sessions-ids", "names", TEXTS), _SKIP)
 DELETES: Final = _shape(ops.Deleted, Field("message-count", "count", COUNT))
+LISTS_RULES: Final = _shape(ops.Rules, Field("rules", "rules", RULES))
 EXCHANGES: Final = (
     Exchange(
         "renew-lock",
@@ -213,6 +214,6 @@ EXCHANGES: Final = (
         "enumerate-rules",
         ops.ListRules,
         _shape(ops.ListRules, _SKIP, _TOP),
-        _shape(ops.Rules, Field("rules", "rules", RULES)),
+        LISTS_RULES,
     ),
 )

@@ -273,12 +273,15 @@ def test_a_disposition_settles(status: Disposition, settlement: Settlement) -> N
         (_PAGE, ops.Messages(messages=())),
         (ops.ListSessions(), ops.SessionNames(names=())),
         (ops.DeleteMessages(limit=1), ops.Deleted(count=0)),
+        # MiscRequestResponseOperationHandler.getRulesAsync of azure-servicebus 1.2.18 for Java.
+        (ops.ListRules(), ops.Rules(rules=())),
     ],
 )
 def test_nothing_is_204(operation: ops.Operation, answer: ops.Answer) -> None:
     reply = reply_of(NodeRequest(operation="", id="1"), operation, answer)
 
     assert (reply.status, reply.body) == (204, None)
+    assert answer_of(operation, reply) == answer
 
 
 # learn, "AMQP 1.0 in Azure Service Bus: request-response-based operations", the type of each value.
