@@ -1,8 +1,7 @@
 """
 The tests of RabbitMQ's own clients: each suite runs directly, then through a gateway. They are
-those of each client's repository, of which `sources` has a clone; nothing of it is copied here. The
-tests expect the broker at its usual port, which is replaced. A test that fails directly, too, is
-skipped.
+those of each client's repository. They expect the broker at its usual port, which is replaced. A
+test that fails directly, too, is skipped.
 """
 
 import os
@@ -20,10 +19,10 @@ from xml.etree import ElementTree
 import attrs
 
 from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, LastingNode, Release
+from tests.interop.clones import Clone
 from tests.interop.family import FAILED, PASSED, SKIPPED, Family, Result, Suite, Wishes
 from tests.interop.gateways import BUILD, ROOT, gateway
 
-SOURCES: Final = BUILD / "sources"
 PLACE: Final = BUILD / "rabbitmq"
 USUAL_PORT: Final = "5672"
 _AT_HAND: Final = "not (gevent or tornado)"  # both would have to be installed
@@ -34,33 +33,21 @@ LIMIT: Final = 900.0  # seconds of one run of a suite
 
 @attrs.frozen(kw_only=True)
 class Client:
-    """A client's repository at a commit, and how to run its tests in `folder`."""
+    """A client, and how to run the tests of its repository in `folder`."""
 
     name: str
     version: str
     language: str
-    repository: str
-    commit: str
+    clone: Clone
     run: Callable[..., Mapping[str, Result]]  # in the folder with its files
 
-    @property
-    def clone(self) -> Path:
-        return SOURCES / self.name
-
     def missing(self) -> str:
-        if not self.clone.exists():
-            return f"a clone of {self.repository} in {self.clone}"
-        return ", ".join(each for each in ("git", "node") if shutil.which(each) is None)
+        return self.clone.missing() or ("" if shutil.which("node") else "node")
 
     def unpacked(self, port: int) -> Path:
         """A folder with the files of that commit, for a broker at that port."""
         folder = PLACE / self.name
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        packed = subprocess.run(
-            ["git", "archive", self.commit], cwd=self.clone, stdout=subprocess.PIPE, check=True
-        )
-        subprocess.run(["tar", "--extract"], cwd=folder, input=packed.stdout, check=True)
+        self.clone.unpack(folder)
         for file in folder.rglob("*"):
             if file.suffix in {".py", ".js"} and USUAL_PORT in (text := file.read_text()):
                 file.write_text(re.sub(rf"\b{USUAL_PORT}\b", str(port), text))
@@ -152,24 +139,21 @@ CLIENTS: Final = (
         name="pika",
         version="1.4.0",
         language="Python",
-        repository="pika/pika",
-        commit="2126d43a",
+        clone=Clone("pika/pika", "2126d43a"),
         run=partial(_pytest, *(f"tests/acceptance/{each}.py" for each in _PIKA)),
     ),
     Client(
         name="kombu",
         version="5.6.2",
         language="Python",
-        repository="celery/kombu",
-        commit="9ee8595b",
+        clone=Clone("celery/kombu", "9ee8595b"),
         run=partial(_pytest, "-E", "py-amqp", "t/integration/test_py_amqp.py"),
     ),
     Client(
         name="amqplib",
         version="2.0.1",
         language="Node.js",
-        repository="amqp-node/amqplib",
-        commit="f7503e5",
+        clone=Clone("amqp-node/amqplib", "f7503e5"),
         run=partial(_node, "callback_api", "channel_api", "connect"),
     ),
 )
