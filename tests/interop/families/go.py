@@ -1,4 +1,7 @@
-"""Programs of ours with the clients for Go, as Go's own tests; their versions are in `go.mod`."""
+"""
+Programs of ours with the clients for Go, as Go's own tests, and Dapr's conformance tests with the
+clients that Dapr has; the versions are in each module's `go.mod`.
+"""
 
 import json
 import os
@@ -13,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from gateway.demo.ports import free_port
 from tests.interop.family import Family, Outcome, Result, Suite, Wishes
 from tests.interop.gateways import HERE, Gateway, gateway
 
@@ -31,7 +35,14 @@ QUEUE: Final = "amqp"  # in `primary.toml`
 
 def _run(package: str, client: str, wishes: Wishes) -> Mapping[str, Result]:
     with gateway(TEMPLATES[client]) as served:
-        return _tested(package, served, wishes, {"INTEROP_QUEUE": QUEUE})
+        return _tested(MODULE / package, served, wishes, {"INTEROP_QUEUE": QUEUE})
+
+
+def _run_dapr(wishes: Wishes) -> Mapping[str, Result]:
+    storage = free_port()
+    with gateway("dapr.toml", hosts=("localhost",), storage=storage) as served:
+        more = {"INTEROP_STORAGE_PORT": str(storage), "SSL_CERT_FILE": str(served.authority)}
+        return _tested(MODULE / "dapr", served, wishes, more)
 
 
 def _run_outage(wishes: Wishes) -> Mapping[str, Result]:
@@ -41,7 +52,7 @@ def _run_outage(wishes: Wishes) -> Mapping[str, Result]:
         gateway("pair.toml", primary=primary.port) as served,
         _kept_running(primary) as pid,
     ):
-        return _tested("outage", served, wishes, {"INTEROP_PRIMARY_PID": str(pid)})
+        return _tested(MODULE / "outage", served, wishes, {"INTEROP_PRIMARY_PID": str(pid)})
 
 
 @contextmanager
@@ -66,16 +77,16 @@ def _kept_running(primary: Gateway) -> Iterator[Path]:
 
 
 def _tested(
-    package: str, served: Gateway, wishes: Wishes, more: Mapping[str, str]
+    package: Path, served: Gateway, wishes: Wishes, more: Mapping[str, str]
 ) -> dict[str, Result]:
     """The result of each test, and what it printed if it failed."""
     words = ["-run", wishes.words] if wishes.words else []
     # One package a run, one test after another: some kill the primary.
-    command = [GO, "test", "-json", "-count=1", "-timeout=10m", *words, f"./{package}"]
+    command = [GO, "test", "-json", "-count=1", "-timeout=10m", *words]
     places = {"INTEROP_PORT": str(served.port), "INTEROP_AUTHORITY": str(served.authority)}
     done = subprocess.run(
         command,
-        cwd=MODULE,
+        cwd=package,
         env={**os.environ, **places, **more},
         capture_output=True,
         text=True,
@@ -96,8 +107,8 @@ def _tested(
     return found
 
 
-def _version(module: str) -> str:
-    found = re.search(rf"^\t\S*{module} v(\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+def _version(module: str, within: Path = MODULE) -> str:
+    found = re.search(rf"\s\S*{module} v(\S+)", (within / "go.mod").read_text())
     assert found is not None, f"{module} isn't in go.mod"
     return found[1]
 
@@ -130,6 +141,13 @@ FAMILY: Final = Family(
         ),
         _suite("azqueue", "queue", "azqueue/v2", "queues, messages, signatures, policies"),
         _suite("go-amqp", "amqp", "go-amqp", "sections and types, settlement, many frames"),
+        Suite(
+            name="dapr",
+            client="github.com/dapr/components-contrib",
+            version=_version("components-contrib", MODULE / "dapr"),
+            what="its conformance tests: pub/sub of queues and topics, bindings of both queues",
+            run=_run_dapr,
+        ),
     ),
     missing=_missing,
 )
