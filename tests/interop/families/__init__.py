@@ -11,5 +11,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     go.FAMILY,
     artemis.FAMILY,
     java.FAMILY,
+    java.SPRING,
+    java.RETIRED,
     *rabbitmq.FAMILIES,
 )

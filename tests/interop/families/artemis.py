@@ -238,6 +238,7 @@ FAMILY: Final = Family(
             name="artemis",
             client="org.apache.activemq:artemis-server",
             version=_version(),
+            what="as primary and secondary: killed, frozen, with a full address, under producers",
             run=_run,
         ),
     ),

@@ -1,12 +1,15 @@
 """
-Java's clients: a Maven project in `java`, with a module for each suite. The tests are ours, as the
-clients' own need Azure. Maven fetches what the project pins.
+Java's clients: a Maven project in `java`, with a module for each suite; Maven fetches what it pins.
+The tests are ours, except the retired client's, which are those of its repository. Some clients
+know no port but Azure's: their gateway has these at an address of its own, to which Java's hosts
+file leads the name of the namespace.
 """
 
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -17,14 +20,21 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from gateway.demo.ports import free_port
+from tests.interop.clones import Clone
 from tests.interop.family import FAILED, PASSED, SKIPPED, Family, Result, Suite, Wishes
-from tests.interop.gateways import BUILD, HERE, Gateway, gateway
+from tests.interop.gateways import BUILD, HERE, HOST, KEY, Gateway, gateway
 
 PROJECT: Final = HERE / "java"
-_UNTIL_MAVEN_RUNS: Final = 30  # seconds, about
+ENTITIES: Final = HERE / "java-entities.json"  # of the primary, in the outages
+_UNTIL_MAVEN_RUNS: Final = 240  # seconds, on a busy machine
+_BEFORE: Final = 5  # seconds from the first send
 _DOWN: Final = 8  # seconds
 _OUTAGE_SECONDS: Final = 60  # of the producers: all of that and some time to come back
 TRUST_PASSWORD: Final = "changeit"  # of a store that has no secret: Java's default
+ADDRESSES: Final = {"legacy": "127.0.0.46", "spring": "127.0.0.47"}  # where its ports are free
+PORTS: Final = (443, 5671)  # of Azure
+LEGACY: Final = Clone("Azure/azure-service-bus-java", "1.2.18")
+_LEGACY_TESTS: Final = "azure-servicebus/src/test/java"
 
 
 def _trust(served: Gateway) -> Path:
@@ -43,22 +53,53 @@ def _run(module: str, wishes: Wishes) -> dict[str, Result]:
 
 
 def _outage(wishes: Wishes) -> dict[str, Result]:
-    """The primary is killed, started again, frozen and continued while Java's producers send."""
+    """The primary is killed, started again, frozen and continued while Java's clients work."""
     pair: dict[str, Any] = {"name": "java-pair", "hosts": ("localhost",)}
+    files = {ENTITIES.name: ENTITIES.read_bytes()}
     with (
-        gateway("java-primary.toml", name="java-primary") as primary,
+        gateway("java-primary.toml", name="java-primary", files=files) as primary,
         gateway("java-pair.toml", **pair, primary=primary.port) as served,
         ThreadPoolExecutor() as pool,
     ):
-        troubled = pool.submit(_trouble, primary)
-        more = {"INTEROP_OUTAGE_SECONDS": str(_OUTAGE_SECONDS)}
+        begun = served.folder / "begun"
+        troubled = pool.submit(_trouble, primary, begun)
+        more = {"INTEROP_OUTAGE_SECONDS": str(_OUTAGE_SECONDS), "INTEROP_BEGUN": str(begun)}
         found = _maven("servicebus", served, served.port, "OutageTest", more)
         troubled.result()
     return found
 
 
-def _trouble(primary: Gateway) -> None:
-    time.sleep(_UNTIL_MAVEN_RUNS)
+def _as_azure(
+    module: str, chosen: str, wishes: Wishes, more: Mapping[str, str] | None = None
+) -> dict[str, Result]:
+    """Against a gateway that has the name and the ports of a namespace in Azure."""
+    with gateway("azure.toml", name=module, address=(address := ADDRESSES[module])) as served:
+        hosts = served.folder / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost\n{address} {HOST}\n")
+        places = {"INTEROP_HOSTS": str(hosts), **(more or {})}
+        return _maven(module, served, served.port, f"*{wishes.words or chosen}*", places)
+
+
+def _legacy(wishes: Wishes) -> dict[str, Result]:
+    """The tests of the repository, unmodified."""
+    folder = BUILD / "java" / "legacy-tests"
+    LEGACY.unpack(folder, _LEGACY_TESTS)
+    name = "RootManageSharedAccessKey"
+    more = {
+        "INTEROP_TESTS": str(folder / _LEGACY_TESTS),
+        "AZURE_SERVICEBUS_JAVA_CLIENT_TEST_CONNECTION_STRING": f"Endpoint=sb://{HOST}/;"
+        f"SharedAccessKeyName={name};SharedAccessKey={KEY}",
+    }
+    return _as_azure("legacy", "Tests", wishes, more)
+
+
+def _trouble(primary: Gateway, begun: Path) -> None:
+    limit = time.monotonic() + _UNTIL_MAVEN_RUNS
+    while not begun.exists():
+        if time.monotonic() > limit:
+            raise TimeoutError("no producer has begun")
+        time.sleep(0.1)
+    time.sleep(_BEFORE)
     primary.kill()
     time.sleep(_DOWN)
     primary.start()
@@ -114,6 +155,17 @@ def _missing() -> str:
     return ", ".join(each for each in ("java", "keytool", "mvn") if shutil.which(each) is None)
 
 
+def _missing_as_azure(module: str) -> str:
+    for port in PORTS:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((ADDRESSES[module], port))
+            except OSError as error:
+                return f"port {port} of {ADDRESSES[module]}: {error}"
+    return _missing()
+
+
 FAMILY: Final = Family(
     name="java",
     language="Java",
@@ -130,7 +182,8 @@ FAMILY: Final = Family(
             name="java-outage",
             client="com.azure:azure-messaging-servicebus",
             version=_version("servicebus", "azure-messaging-servicebus"),
-            what="producers while the primary is killed, started again, frozen, continued",
+            what="producers, a processor and one of sessions, while the primary is killed, started "
+            "again, frozen, continued",
             run=_outage,
         ),
         Suite(
@@ -143,4 +196,33 @@ FAMILY: Final = Family(
         ),
     ),
     missing=_missing,
+)
+SPRING: Final = Family(
+    name="spring",
+    language="Java",
+    suites=(
+        Suite(
+            name="spring-cloud-azure",
+            client="spring-cloud-azure-starter-servicebus-jms",
+            version=_version("spring", "spring-cloud-azure-starter-servicebus-jms"),
+            what="templates and listeners of queues and subscriptions; the same, clients by "
+            "properties and replies with `spring-messaging-azure-servicebus`",
+            run=lambda wishes: _as_azure("spring", "StarterTest", wishes),
+        ),
+    ),
+    missing=partial(_missing_as_azure, "spring"),
+)
+RETIRED: Final = Family(
+    name="java-legacy",
+    language="Java",
+    suites=(
+        Suite(
+            name="azure-servicebus-java",
+            client="com.microsoft.azure:azure-servicebus",
+            version=_version("legacy", "azure-servicebus"),
+            what="retired; its own tests, with the ports of Azure",
+            run=_legacy,
+        ),
+    ),
+    missing=lambda: LEGACY.missing() or _missing_as_azure("legacy"),
 )

@@ -1,47 +1,105 @@
 package pairgate;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.azure.messaging.servicebus.ServiceBusMessage;
 import com.azure.messaging.servicebus.ServiceBusSenderAsyncClient;
+import com.azure.messaging.servicebus.ServiceBusSenderClient;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
+import java.util.Queue;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
 
-/** The runner kills the primary, starts it again, freezes and continues it, while these producers send. */
+/** The runner kills the primary, starts it again, freezes and continues it, while these clients work. */
 @EnabledIfEnvironmentVariable(named = "INTEROP_OUTAGE_SECONDS", matches = ".+")
 class OutageTest {
     private static final long SECONDS = Long.parseLong(System.getenv().getOrDefault("INTEROP_OUTAGE_SECONDS", "0"));
+    private static final Duration HOME = Duration.ofSeconds(90);
+    private static final Queue<String> ERRORS = new ConcurrentLinkedQueue<>();
+    private static final Set<String> SENT = ConcurrentHashMap.newKeySet();
+    private static final Set<String> TO_PROCESS = ConcurrentHashMap.newKeySet();
+    private static final Set<String> TO_PROCESS_IN_SESSIONS = ConcurrentHashMap.newKeySet();
+    private static final Set<String> PROCESSED = ConcurrentHashMap.newKeySet();
+    private static final Set<String> PROCESSED_IN_SESSIONS = ConcurrentHashMap.newKeySet();
 
-    @Test
-    void producersGetNoErrorAndNothingIsLost() throws InterruptedException {
-        Set<String> accepted = ConcurrentHashMap.newKeySet();
-        List<String> errors = new ArrayList<>();
+    @BeforeAll
+    static void sendAndProcess() throws InterruptedException, IOException {
+        try (var processor = Gateway.plain().processor().queueName("processed")
+                 .processMessage(context -> PROCESSED.add(context.getMessage().getBody().toString()))
+                 .processError(context -> { }).buildProcessorClient();
+             var sessions = Gateway.plain().sessionProcessor().queueName("sessions").maxConcurrentSessions(2)
+                 .processMessage(context -> PROCESSED_IN_SESSIONS.add(context.getMessage().getBody().toString()))
+                 .processError(context -> { }).buildProcessorClient()) {
+            processor.start();
+            sessions.start();
+            Files.createFile(Path.of(System.getenv("INTEROP_BEGUN")));
+            send();
+            long limit = System.nanoTime() + HOME.toNanos();
+            while (System.nanoTime() < limit && !(PROCESSED.containsAll(TO_PROCESS)
+                    && PROCESSED_IN_SESSIONS.containsAll(TO_PROCESS_IN_SESSIONS))) {
+                Thread.sleep(200);
+            }
+        }
+    }
+
+    private static void send() throws InterruptedException {
         long end = System.nanoTime() + Duration.ofSeconds(SECONDS).toNanos();
         try (var sender = Gateway.plain().sender().queueName("orders").buildClient();
-             ServiceBusSenderAsyncClient other = Gateway.plain().sender().queueName("orders").buildAsyncClient()) {
+             ServiceBusSenderAsyncClient other = Gateway.plain().sender().queueName("orders").buildAsyncClient();
+             var processed = Gateway.plain().sender().queueName("processed").buildClient();
+             var sessions = Gateway.plain().sender().queueName("sessions").buildClient()) {
             for (int each = 0; System.nanoTime() < end; each++) {
-                String sync = "s" + each;
                 String async = "a" + each;
-                other.sendMessage(new ServiceBusMessage(async).setMessageId(async))
-                    .subscribe(done -> { }, failure -> errors.add(failure.toString()), () -> accepted.add(async));
-                try {
-                    sender.sendMessage(new ServiceBusMessage(sync).setMessageId(sync));
-                    accepted.add(sync);
-                } catch (RuntimeException failure) {
-                    errors.add(failure.toString());
-                }
+                other.sendMessage(message(async))
+                    .subscribe(done -> { }, failure -> ERRORS.add(failure.toString()), () -> SENT.add(async));
+                accepted(sender, message("s" + each), SENT);
+                accepted(processed, message("p" + each), TO_PROCESS);
+                accepted(sessions, message("n" + each).setSessionId("session-" + each % 4), TO_PROCESS_IN_SESSIONS);
                 Thread.sleep(20);
             }
             Thread.sleep(3000);
         }
-        Set<String> missing = new TreeSet<>(accepted);
-        long limit = System.nanoTime() + Duration.ofSeconds(90).toNanos();
+    }
+
+    private static ServiceBusMessage message(String body) {
+        return new ServiceBusMessage(body).setMessageId(body);
+    }
+
+    private static void accepted(ServiceBusSenderClient sender, ServiceBusMessage message, Set<String> bodies) {
+        try {
+            sender.sendMessage(message);
+            bodies.add(message.getBody().toString());
+        } catch (RuntimeException failure) {
+            ERRORS.add(failure.toString());
+        }
+    }
+
+    private static Set<String> without(Set<String> all, Set<String> found) {
+        Set<String> missing = new TreeSet<>(all);
+        missing.removeAll(found);
+        return missing;
+    }
+
+    @Test
+    void producersGetNoError() {
+        assertTrue(SENT.size() > SECONDS);
+        assertEquals(List.of(), List.copyOf(ERRORS));
+    }
+
+    @Test
+    void nothingIsLost() {
+        Set<String> missing = new TreeSet<>(SENT);
+        long limit = System.nanoTime() + HOME.toNanos();
         try (var receiver = Gateway.plain().receiver().queueName("orders").disableAutoComplete().buildClient()) {
             while (!missing.isEmpty() && System.nanoTime() < limit) {
                 for (var message : receiver.receiveMessages(100, Duration.ofSeconds(2))) {
@@ -50,8 +108,18 @@ class OutageTest {
                 }
             }
         }
-        System.out.println("accepted " + accepted.size());
-        assertEquals(List.of(), errors);
         assertEquals(Set.of(), missing);
+    }
+
+    @Test
+    void aProcessorGetsEverythingThatWasAccepted() {
+        assertTrue(TO_PROCESS.size() > SECONDS);
+        assertEquals(Set.of(), without(TO_PROCESS, PROCESSED));
+    }
+
+    @Test
+    void aSessionProcessorGetsEverythingThatWasAccepted() {
+        assertTrue(TO_PROCESS_IN_SESSIONS.size() > SECONDS);
+        assertEquals(Set.of(), without(TO_PROCESS_IN_SESSIONS, PROCESSED_IN_SESSIONS));
     }
 }
