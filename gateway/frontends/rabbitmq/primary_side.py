@@ -23,8 +23,9 @@ from gateway.wire.rabbitmq.relayed import (
     stream_offset,
 )
 
-# rabbitmq_management; `rabbitmqctl` asks for a reason
-_BY_OPERATOR: Final = "Closed via management plugin"
+# RabbitMQ says so itself when a node or a vhost goes away. Any other text is an operator's, who may
+# give a reason (`rabbitmqctl close_connection`, the header X-Reason).
+_OF_NODE: Final = ("broker forced connection closure", "maintenance mode", "is down")
 _ANY_SIZE: Final = 2**63  # bytes of a body: the primary's own limit holds
 
 
@@ -124,8 +125,9 @@ class PrimarySide:
         session = self._session
         match frame.method():
             case commands.Connection.Close() as close:
-                if close.reply_code == FORCED and _BY_OPERATOR not in close.reply_text:
-                    return True  # the node shuts down
+                of_node = any(text in close.reply_text for text in _OF_NODE)
+                if close.reply_code == FORCED and of_node:
+                    return True
                 session.ask(0, commands.Connection.CloseOk())
                 for channel in session.channels.values():
                     self._publishes.forget(channel)

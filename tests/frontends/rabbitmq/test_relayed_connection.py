@@ -206,8 +206,9 @@ async def test_a_close_in_an_outage_is_answered_after_the_publishes(autojump_clo
         await here.client.hears(commands.Connection.CloseOk)
 
 
-async def test_an_operator_who_closes_the_connection_closes_the_clients(autojump_clock):
-    text = "CONNECTION_FORCED - Closed via management plugin"
+@pytest.mark.parametrize("reason", ["Closed via management plugin", "tidying up"])
+async def test_an_operator_who_closes_the_connection_closes_the_clients(autojump_clock, reason):
+    text = f"CONNECTION_FORCED - {reason}"
     async with harness() as here:
         await here.confirmed_once()
         await here.client.publish(b"second")
@@ -219,8 +220,16 @@ async def test_an_operator_who_closes_the_connection_closes_the_clients(autojump
         assert here.pair.sent == []
 
 
-async def test_a_node_that_shuts_down_is_an_outage(autojump_clock):
-    text = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "broker forced connection closure with reason 'shutdown'",
+        "Node was put into maintenance mode",
+        "vhost '/' is down",
+    ],
+)
+async def test_a_node_that_shuts_down_is_an_outage(autojump_clock, reason):
+    text = f"CONNECTION_FORCED - {reason}"
     async with harness() as here:
         await here.confirmed_once()
         await here.client.publish(b"second")
