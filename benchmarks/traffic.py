@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import send_accepted_by
+from gateway.capabilities.sending import accepting_send
 from gateway.checker.operations import Acked, Failed, Invoked, Record, Unknown, fingerprint
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
@@ -22,6 +23,10 @@ BODY: Final = b"x" * 1024
 LATER: Final = 10  # where some messages are scheduled: the distance from one to the next
 
 
+Accepting = Callable[[EntityPath, Sequence[Message]], Awaitable[AcceptedBy | None]]
+"""A send; it returns who accepted the messages, if the answer says so."""
+
+
 @attrs.frozen(kw_only=True)
 class Send:
     """A send as its producer saw it. Times are Trio's; `answered` is infinite without success."""
@@ -29,7 +34,7 @@ class Send:
     message_id: str
     due: float
     answered: float
-    accepted_by: AcceptedBy | None
+    accepted_by: AcceptedBy | None  # None: the answer doesn't say, or there was none
 
     @property
     def latency(self) -> float:
@@ -60,6 +65,10 @@ class OpenLoop:
         return self._begun - len(self.sends)
 
     async def run(self, broker: Broker, rate: float, phase: float = 0.0) -> None:
+        """As `run_by`, by a broker."""
+        await self.run_by(accepting_send(broker), rate, phase)
+
+    async def run_by(self, send: Accepting, rate: float, phase: float = 0.0) -> None:
         """
         Send until `stopping`; return when the last one is answered or given up.
 
@@ -72,10 +81,10 @@ class OpenLoop:
                 due = began + number / rate
                 await trio.sleep_until(due)
                 later = self.scheduled if number % LATER == LATER - 1 else None
-                nursery.start_soon(self._send, broker, f"{self.name}-{number}", due, later)
+                nursery.start_soon(self._send, send, f"{self.name}-{number}", due, later)
                 number += 1
 
-    async def _send(self, broker: Broker, identity: str, due: float, later: float | None) -> None:
+    async def _send(self, send: Accepting, identity: str, due: float, later: float | None) -> None:
         self._begun += 1
         now = trio.current_time()
         life = self.time_to_live
@@ -100,21 +109,38 @@ class OpenLoop:
             )
         )
         accepted_by: AcceptedBy | None = None
-        failure: type[Failed | Unknown] = Unknown
+        failure: type[Failed | Unknown] | None = Unknown
         with trio.move_on_at(due + self.deadline):
             try:
-                accepted_by = await send_accepted_by(broker, self.entity, [message])
+                accepted_by, failure = await send(self.entity, [message]), None
             except BrokerError as error:
                 failure = Unknown if error.outcome is Outcome.UNKNOWN else Failed
         now = trio.current_time()
-        if accepted_by is None:
+        if failure is not None:
             self.records.append(failure(at=now, message_id=identity))
         else:
             self.records.append(Acked(at=now, message_id=identity, accepted_by=accepted_by))
-        answered = math.inf if accepted_by is None else now
+        answered = now if failure is None else math.inf
         self.sends.append(
             Send(message_id=identity, due=due, answered=answered, accepted_by=accepted_by)
         )
+
+    def note_acceptors(self, diverted: Set[str]) -> None:
+        """Note that the backlog has accepted those, and the primary all others."""
+
+        def by(message: str) -> AcceptedBy:
+            return AcceptedBy.BACKLOG if message in diverted else AcceptedBy.PRIMARY
+
+        self.sends = [
+            attrs.evolve(each, accepted_by=by(each.message_id))
+            if math.isfinite(each.answered)
+            else each
+            for each in self.sends
+        ]
+        self.records = [
+            attrs.evolve(each, accepted_by=by(each.message_id)) if isinstance(each, Acked) else each
+            for each in self.records
+        ]
 
 
 @attrs.frozen(kw_only=True)

@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 import trio
 
-from benchmarks.chaos.topologies import Installation, KnownQueues, Namespace
+from benchmarks.chaos.topologies import Installation, KnownQueues
 from benchmarks.stopwatch import processor_time
 from benchmarks.traffic import BODY, OpenLoop
 from gateway.checker.history import Sampled
@@ -30,9 +30,9 @@ _PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @attrs.define(eq=False)
 class Consumer:
-    """Takes all messages of one entity from the primary itself, and completes them."""
+    """Takes all messages of one entity from the primary, and completes them."""
 
-    primary: Namespace
+    installation: Installation
     entity: EntityPath
     records: list[Record] = attrs.field(factory=list)
     arrivals: dict[str, float] = attrs.field(factory=dict)  # when each message first came
@@ -41,7 +41,7 @@ class Consumer:
 
     async def run(self) -> None:
         """Receive until cancelled; go on after each error."""
-        async with self.primary.client() as broker:
+        async with self.installation.consumers_client() as broker:
             while True:
                 try:
                     await self._receive(broker)
@@ -70,7 +70,7 @@ class Consumer:
             left = (delivery.expires - datetime.now(UTC)).total_seconds()
             self.ends.append((delivered.message_id, delivered.at + left))
         await receiver.settle(delivery, Complete())
-        if self.primary.server.keeps_completions:
+        if self.installation.primary.server.keeps_completions:
             done = Completed(at=trio.current_time(), entity=self.entity.key, copy=copy)
             self.records.append(done)
 
@@ -97,14 +97,16 @@ class Backlog:
 
     def _under_way(self) -> int:
         """
-        The messages that the backlog acknowledged and that haven't arrived; a scheduled message
-        arrives when it's due.
+        The messages that the backlog acknowledged, or anything where no answer says what, and that
+        haven't arrived; a scheduled message arrives when it's due.
         """
         diverted = {
             send.message_id
             for loop in self.loops
             for send in loop.sends
-            if send.accepted_by is AcceptedBy.BACKLOG and send.message_id not in loop.dated
+            if math.isfinite(send.answered)
+            and send.accepted_by in {None, AcceptedBy.BACKLOG}
+            and send.message_id not in loop.dated
         }
         return len(diverted - {identity for one in self.consumers for identity in one.arrivals})
 

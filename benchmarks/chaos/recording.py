@@ -14,7 +14,6 @@ from benchmarks.chaos.excuses import Unanswered, excuses
 from benchmarks.chaos.faults import Nemesis
 from benchmarks.chaos.load import LOOK, Backlog, Consumer, Depth, Watcher
 from benchmarks.chaos.scenario import Scenario, Topology
-from benchmarks.chaos.servers import CONNECTIONS
 from benchmarks.chaos.topologies import (
     BASELINE,
     CONSUMED,
@@ -24,8 +23,8 @@ from benchmarks.chaos.topologies import (
     entities_of,
     open_installation,
 )
-from benchmarks.fleet import client_of, open_fleet
-from benchmarks.traffic import OpenLoop
+from benchmarks.fleet import open_fleet
+from benchmarks.traffic import Accepting, OpenLoop
 from gateway.checker.history import (
     Bounds,
     Closed,
@@ -36,7 +35,14 @@ from gateway.checker.history import (
     Run,
     RunBegan,
 )
-from gateway.checker.operations import AuditBegan, AuditFailed, CopyPlace, Found, QueueRead, Record
+from gateway.checker.operations import (
+    AuditBegan,
+    AuditFailed,
+    CopyPlace,
+    Found,
+    QueueRead,
+    Record,
+)
 from gateway.demo.audit import AuditedNamespace, audit
 from gateway.demo.machines import LogLine
 from gateway.domain.entity import EntityPath
@@ -87,9 +93,11 @@ class Recording:
     def bounds(self) -> Bounds:
         return bounds_of(self.scenario, self.interval)
 
-    def take(self, watcher: Watcher) -> None:
-        """Add the depths, the memory and the open files that the watcher measured."""
+    def take(self, watcher: Watcher, consumers: Sequence[Consumer], nemesis: Nemesis) -> None:
+        """Add what each has measured and counted."""
+        self.redriven = nemesis.redriven
         self.depths, self.memory, self.files = watcher.depths, watcher.memory, watcher.files
+        self.ends = [end for one in consumers for end in one.ends]
 
     def all(self) -> list[Record]:
         """Return the records of all processes, without the baseline."""
@@ -128,16 +136,13 @@ class _Run:
                 for side in (installation.primary, installation.secondary)
             ]
             clients = [
-                await stack.enter_async_context(
-                    client_of(installation.gateway.port, connections=CONNECTIONS)
-                )
-                for _ in CONSUMED
+                await stack.enter_async_context(installation.open_producer()) for _ in CONSUMED
             ]
-            through = [broker for _, broker in zip(recording.loops, cycle(clients), strict=False)]
+            through = [send for _, send in zip(recording.loops, cycle(clients), strict=False)]
             direct = await stack.enter_async_context(
                 installation.primary.server.producer(installation.primary.reached_at)
             )
-            consumers = [Consumer(installation.primary, EntityPath(queue)) for queue in CONSUMED]
+            consumers = [Consumer(installation, EntityPath(queue)) for queue in CONSUMED]
             nemesis = Nemesis(installation, recording.loops)
             backlog = Backlog(at_secondary, recording.loops[: len(consumers)], consumers)
             watcher = Watcher(installation, recording.loops, backlog)
@@ -152,10 +157,9 @@ class _Run:
             for machine in (*installation.syphons, installation.gateway):
                 await machine.stop()
             found = await _audit(at_primary, at_secondary)
-        recording.take(watcher)
-        recording.redriven = nemesis.redriven
-        for one in consumers:
-            recording.ends += one.ends
+        delivered = chain.from_iterable(one.records for one in consumers)
+        installation.note_acceptors(recording.loops, delivered)
+        recording.take(watcher, consumers, nemesis)
         sends = {loop.entity.key: loop.sends for loop in recording.loops}
         over = min((one.at for one in found if isinstance(one, AuditBegan)), default=0.0)
         arrivals = {message: at for one in consumers for message, at in one.arrivals.items()}
@@ -183,15 +187,15 @@ class _Run:
 
     async def _load(
         self,
-        through: Sequence[Broker],
+        through: Sequence[Accepting],
         direct: Broker,
         nemesis: Nemesis,
         backlog: Backlog,
     ) -> None:
         recording, rate = self.recording, self.recording.rate
         async with trio.open_nursery() as sending:
-            for number, (loop, broker) in enumerate(zip(recording.loops, through, strict=True)):
-                sending.start_soon(loop.run, broker, rate, number / len(recording.loops))
+            for number, (loop, send) in enumerate(zip(recording.loops, through, strict=True)):
+                sending.start_soon(loop.run_by, send, rate, number / len(recording.loops))
             sending.start_soon(recording.baseline.run, direct, rate / 2)
             recording.began = trio.current_time()
             await nemesis.run(recording.began)

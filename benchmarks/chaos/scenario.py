@@ -44,6 +44,7 @@ class Topology(enum.Enum):
     EMBEDDED = "embedded"  # by Service Bus REST
     AMQP = "amqp"  # embedded, by AMQP 1.0
     RABBITMQ = "rabbitmq"
+    WIRE = "wire-embedded"  # RabbitMQ by the endpoint `rabbitmq`, with pika; and a process of ours
     MIXED = "rabbitmq-embedded"  # RabbitMQ, and a secondary that is embedded in a gateway
     CLUSTER = "cluster-embedded"  # a cluster of three RabbitMQs, and a process of ours
     CLUSTER_SECOND = "embedded-cluster"  # the same the other way round

@@ -1,7 +1,7 @@
 """
 The two namespaces of a run as processes, and the gateways before them.
 
-    load ──▶ gateway ──▶ (proxy) ──▶ primary ◀── consumers
+    load ──▶ gateway ──▶ (proxy) ──▶ primary ◀── consumers, which are before the gateway of a wire
                  └─────▶ (proxy) ──▶ secondary
     baseline ──────────▶ (proxy) ──▶ primary
 
@@ -10,7 +10,7 @@ Where a scenario asks for it, another gateway with a primary of its own has the 
 
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -18,8 +18,10 @@ from typing import Any, Final
 
 import attrs
 
+from benchmarks.chaos.pika_producer import PikaProducer, open_pika
 from benchmarks.chaos.scenario import Scenario, Topology
 from benchmarks.chaos.servers import (
+    CONNECTIONS,
     AmqpServer,
     AzuriteServer,
     ClusterServer,
@@ -27,8 +29,11 @@ from benchmarks.chaos.servers import (
     RabbitServer,
     Server,
 )
-from benchmarks.fleet import Fleet
+from benchmarks.fleet import Fleet, client_of
+from benchmarks.traffic import Accepting, OpenLoop
+from gateway.capabilities.sending import accepting_send
 from gateway.checker.history import Bounds, FaultTarget
+from gateway.checker.operations import Delivered, Record
 from gateway.demo.machines import DemoMachine, broker_config
 from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
@@ -159,6 +164,7 @@ class Installation:
     """Everything that runs. `syphons` are processes of their own."""
 
     fleet: Fleet
+    topology: Topology
     scenario: Scenario
     interval: str
     primary: Namespace
@@ -167,6 +173,7 @@ class Installation:
     neighbour: Namespace | None = None  # the primary of another pair
     gateway: DemoMachine = attrs.field(init=False)
     syphons: list[DemoMachine] = attrs.field(factory=list, init=False)
+    pikas: list[PikaProducer] = attrs.field(factory=list, init=False)
 
     @property
     def key(self) -> Path:
@@ -212,8 +219,44 @@ class Installation:
 
     def _config(self, primary: Namespace, key: Path) -> str:
         return gateway_config(
-            primary.url, self.secondary.url, self.interval, key=key, scenario=self.scenario
+            primary.url,
+            self.secondary.url,
+            self.interval,
+            key=key,
+            scenario=self.scenario,
+            protocol="rabbitmq" if self.topology is Topology.WIRE else "service-bus-http",
         )
+
+    @asynccontextmanager
+    async def open_producer(self) -> AsyncIterator[Accepting]:
+        """A producer before the gateway."""
+        if self.topology is not Topology.WIRE:
+            async with client_of(self.gateway.port, connections=CONNECTIONS) as broker:
+                yield accepting_send(broker)
+            return
+        async with open_pika(self.gateway.port) as pika:
+            self.pikas.append(pika)
+            yield pika.send
+
+    def note_acceptors(self, loops: Sequence[OpenLoop], records: Iterable[Record]) -> None:
+        """Note who has accepted each message, where no answer says so, by the stamps of copies."""
+        if not self.pikas:
+            return
+        stamps = {message: each for pika in self.pikas for message, each in pika.stamps.items()}
+        diverted = {
+            each.message_id
+            for each in records
+            if isinstance(each, Delivered)
+            and each.copy != str(stamps[each.message_id].sequence_number)
+        }
+        for loop in loops:
+            loop.note_acceptors(diverted)
+
+    def consumers_client(self) -> AbstractAsyncContextManager[Broker]:
+        """A client for consumers: at the primary itself, except where the gateway is a wire."""
+        if self.topology is Topology.WIRE:
+            return self.primary.server.client(self.gateway.port)
+        return self.primary.client()
 
     def namespace(self, target: FaultTarget) -> Namespace:
         return self.primary if target is FaultTarget.PRIMARY else self.secondary
@@ -250,7 +293,7 @@ async def open_installation(
             neighbour = Namespace("neighbour", server, port, primary.queues, None)
             await neighbour.make_queues()
         installation = Installation(
-            fleet, scenario, interval, primary, secondary, clocks, neighbour
+            fleet, topology, scenario, interval, primary, secondary, clocks, neighbour
         )
         await installation.start()
         yield installation
@@ -292,6 +335,7 @@ SIDES: Final[Mapping[Topology, tuple[Opener, Opener]]] = {
     Topology.AMQP: (_amqp, _amqp),
     Topology.RABBITMQ: (_rabbitmq, _rabbitmq),
     Topology.MIXED: (_rabbitmq, _embedded),
+    Topology.WIRE: (_rabbitmq, _embedded),
     Topology.CLUSTER: (_cluster, _embedded),
     Topology.CLUSTER_SECOND: (_embedded, _cluster),
     Topology.AZURITE: (_azurite, _azurite),
@@ -310,7 +354,7 @@ def _made_key(path: Path, seed: int) -> Path:
 
 
 def gateway_config(
-    primary: str, secondary: str, interval: str, *, key: Path, scenario: Scenario
+    primary: str, secondary: str, interval: str, *, key: Path, scenario: Scenario, protocol: str
 ) -> str:
     """A gateway before the two namespaces, with times that suit a run of half a minute."""
     options: dict[str, Any] = {
@@ -351,6 +395,6 @@ busy_pause = "1s"
 rescan = "2s"
 
 [[endpoints]]
-protocol = "service-bus-http"
+protocol = "{protocol}"
 bind = "127.0.0.1:0"
 """

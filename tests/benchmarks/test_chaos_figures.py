@@ -18,7 +18,7 @@ from benchmarks.chaos.figures import (
 )
 from benchmarks.chaos.recording import parted
 from benchmarks.chaos.topologies import MOST_IN_FLIGHT, SYPHON_BATCH
-from benchmarks.traffic import Send
+from benchmarks.traffic import OpenLoop, Send
 from gateway.checker.history import (
     Drained,
     EntityStateMoved,
@@ -29,6 +29,7 @@ from gateway.checker.history import (
     Swallowed,
 )
 from gateway.checker.operations import Acked, AuditBegan, Delivered, Invoked, QueueRead, Uncertain
+from gateway.domain.entity import EntityPath
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 
@@ -47,6 +48,22 @@ def test_steady_answers_are_no_stall():
     assert (served.sent, served.acknowledged) == (20, 20)
     assert served.stall == pytest.approx(0.0, abs=1e-6)
     assert (served.p50, served.worst) == (pytest.approx(0.1), pytest.approx(0.1))
+
+
+async def test_an_answer_may_leave_open_who_gave_it(autojump_clock):
+    loop = OpenLoop("orders", EntityPath("orders"))
+
+    async def answer(*_):
+        loop.stopping = True  # the next one is on its way
+
+    await loop.run_by(answer, rate=1.0)
+
+    assert [each.answered < math.inf for each in loop.sends] == [True, True]
+    assert {each.accepted_by for each in loop.sends} == {None}
+    loop.note_acceptors({"orders-1"})
+    named = [AcceptedBy.PRIMARY, AcceptedBy.BACKLOG]
+    assert [each.accepted_by for each in loop.sends] == named
+    assert [each.accepted_by for each in loop.records if isinstance(each, Acked)] == named
 
 
 def test_a_life_is_off_by_the_worst_copy_either_way():
