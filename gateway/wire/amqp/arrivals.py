@@ -333,6 +333,10 @@ class Arrivals(Deliveries):
     def _end(self, session: Session, fields: list[Any]) -> None:
         error = read_error(field(fields, 0, Described))
         if session.ours is not Side.ENDED:
+            # Java's retired SDK detaches and ends in one write, and waits a minute for the detach.
+            for link in self.registry.leaving_of(session):
+                if link.theirs is Side.ENDED:
+                    self._let_go(link)
             self._end_session(session, told=None, error=error)
         self.registry.drop_their_channel(session)
         self.registry.forget_session(session)

@@ -418,3 +418,20 @@ def test_a_flow_of_the_session_alone_has_no_fields_of_a_link() -> None:
         names = ("handle", "delivery_count", "link_credit", "available")
         assert [flow.fields[each] for each in names] == [None] * 4
         assert not flow.drain
+
+
+def test_a_link_that_lingers_is_detached_before_its_session_ends() -> None:
+    """2.6.6, 2.7.8: a detach is answered by a detach, also where an end comes right behind it."""
+    # BaseLinkHandler of azure-servicebus 1.2.18 for Java writes both at once; CoreMessageReceiver
+    # then waits a minute for the detach.
+    peer = server().opened()
+    peer.session()
+    attached = peer.link(
+        sends=False, accept=lambda told: peer.engine.accept(told.link, lingers=True)
+    )
+
+    written = peer.say(frame("detach", handle=0, closed=True), frame("end"))
+    peer.engine.answer_detach(attached.link)
+
+    assert [each.kind for each in written] == ["detach", "end"]
+    assert peer.hear() == []
