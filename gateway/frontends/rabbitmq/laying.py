@@ -65,8 +65,8 @@ class Laying:
         channel = channels[number] = RelayedChannel(number, replies=ChannelReplies())
         assert channel.replies is not None, "they are new"
         try:
-            while not await self._asked(channel, channel.replies, made):
-                pass  # another connection had it
+            if not await self._asked(channel, channel.replies, made):
+                self._session.topology.lose()  # all of it is due again, less what is gone
         finally:
             del channels[number]
 
@@ -93,9 +93,30 @@ class Laying:
             except ChannelRefused as refusal:
                 channel.tags.lose()
                 self._session.ask(channel.number, commands.Channel.CloseOk())
-                await self._handle_refusal(channel, consumer, refusal)
+                if not self._ends_with(request, refusal):
+                    await self._handle_refusal(channel, consumer, refusal)
                 return False
         return True
+
+    def _ends_with(self, request: base.Frame, refusal: ChannelRefused) -> bool:
+        """True if a server-named queue is gone, and the client has heard it by its consumers."""
+        session = self._session
+        if not isinstance(request, commands.Queue.Declare) or refusal.code != NOT_FOUND:
+            return False
+        if not session.login.hears_cancels:
+            return False
+        found = [
+            (channel, tag)
+            for channel in session.channels.values()
+            for tag, each in channel.setup.consumers.items()
+            if each.method.queue == request.queue
+        ]
+        for channel, tag in found:
+            del channel.setup.consumers[tag]
+            session.answer(channel.number, commands.Basic.Cancel(tag, nowait=True))
+        if found:
+            session.topology.forget_queue(request.queue)
+        return bool(found)
 
     async def _handle_refusal(
         self, channel: RelayedChannel, consumer: LaidConsumer | None, refusal: ChannelRefused

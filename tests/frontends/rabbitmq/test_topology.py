@@ -132,6 +132,32 @@ async def test_a_server_named_queue_that_is_gone_ends_the_connection_at_the_retu
         assert (await here.client.hears(commands.Connection.Close)).reply_code == 320
 
 
+async def test_the_consumer_of_a_server_named_queue_that_is_gone_is_cancelled(autojump_clock):
+    async with harness() as here:
+        await here.confirmed_once()
+        declare = commands.Queue.Declare(exclusive=True)
+        await here.asks(declare, commands.Queue.DeclareOk("amq.gen-x", 0, 0))
+        await here.asks(MINE, commands.Queue.DeclareOk("mine", 0, 0))
+        await here.consumes(queue="amq.gen-x")
+        await here.primary.stream.aclose()
+        again = await here.next_primary()
+        await again.hears(commands.Channel.Open)
+        await again.send(OWN, commands.Channel.OpenOk())
+        await again.hears(commands.Queue.Declare)
+        await again.send(OWN, commands.Channel.Close(404, "NOT_FOUND - no queue", 50, 10))
+
+        cancel = await here.client.hears(commands.Basic.Cancel)
+        assert (cancel.consumer_tag, cancel.nowait) == ("workers", True)
+        await again.hears(commands.Channel.CloseOk)
+        [declared] = await made_again(again, commands.Queue.Declare)
+        assert declared.queue == "mine"
+        await again.hears(commands.Channel.Close)
+        await again.send(OWN, commands.Channel.CloseOk())
+        await again.hears(commands.Channel.Open)
+        await again.send(1, commands.Channel.OpenOk())
+        assert (await again.hears(commands.Basic.Qos)).prefetch_count == 5
+
+
 async def test_an_exclusive_queue_that_was_being_declared_is_waited_for(autojump_clock):
     async with harness() as here:
         await here.confirmed_once()
