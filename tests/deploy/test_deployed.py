@@ -314,7 +314,7 @@ def test_the_compose_file_is_valid_and_its_gateway_confined(found: dict[str, Any
         assert service["command"][0] in COMMANDS
     assert services["gateway"]["healthcheck"]["test"] == ["CMD", "pairgate", "status", "--ready"]
     assert all(port.startswith("127.0.0.1:") for port in services["gateway"]["ports"])
-    [tested] = re.findall(r"Run against (\d+\.\d+)\.\d+", NAMESPACES.read_text())
+    [tested] = re.findall(r"Run against \S+ and (\d+\.\d+)\.\d+", NAMESPACES.read_text())
     assert {services[name]["image"] for name in ("north", "south")} == {f"rabbitmq:{tested}"}
 
 
