@@ -134,7 +134,7 @@ layers:
 	.venv/bin/python -m pytest --quiet tests/test_layers.py
 
 clean:
-	rm -rf .rabbitmq-4 .venv .venv-legacy .venv-azure .venv-openapi .venv-audit .venv-docs .venv-kubernetes .venv-interop .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
+	rm -rf .rabbitmq-4 .venv .venv-legacy .venv-azure .venv-openapi .venv-audit .venv-docs .venv-kubernetes .venv-interop .venv-rabbitmq .node .node-rabbitmq *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run-stamp: locks/run.txt pyproject.toml | .venv/bin/pip
@@ -159,18 +159,20 @@ clean:
 		--require-hashes --no-build-isolation --no-deps --no-cache-dir --force-reinstall -r locks/proton.txt
 	touch $@
 
-.venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-audit/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp .venv-interop/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
+.venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-audit/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp .venv-interop/.stamp .venv-rabbitmq/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
 	.venv-$*/bin/python $(INSTALL) --require-hashes -r $<
 	touch $@
 
 .node/.stamp: $(addprefix locks/node/,package.json package-lock.json .npmrc)
+.node-rabbitmq/.stamp: $(addprefix locks/node-rabbitmq/,package.json package-lock.json .npmrc)
+.node/.stamp .node-rabbitmq/.stamp:
 	@$(call node)
 	mkdir -p $(@D)
 	cp $^ $(@D)
 	cd $(@D) && npm ci --ignore-scripts --silent
 	touch $@
 
-.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip .venv-openapi/bin/pip .venv-audit/bin/pip .venv-docs/bin/pip .venv-kubernetes/bin/pip .venv-interop/bin/pip:
+.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip .venv-openapi/bin/pip .venv-audit/bin/pip .venv-docs/bin/pip .venv-kubernetes/bin/pip .venv-interop/bin/pip .venv-rabbitmq/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) must be Python 3.11 or newer; name another one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); }

@@ -19,7 +19,7 @@ pack = tar --create --sort=name --mtime=@$(DATE) --owner=0 --group=0 --numeric-o
 
 # Other people's clients and their tests, unmodified, against a gateway, family by family
 # (tests/interop/families); some twenty minutes. make interop SUITES="management sync async"
-interop: .venv/.test-stamp .venv-interop/.stamp .node/.stamp
+interop: .venv/.test-stamp .venv-interop/.stamp .venv-rabbitmq/.stamp .node/.stamp .node-rabbitmq/.stamp .rabbitmq-4/.stamp
 	.venv/bin/python -m tests.interop $(SUITES)
 
 # As root: it mounts a file system and cuts its power.
@@ -58,6 +58,7 @@ lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/docs.txt locks/docs.in
 	$(COMPILE) --output-file locks/kubernetes.txt locks/kubernetes.in
 	$(COMPILE) --output-file locks/interop.txt locks/interop.in
+	$(COMPILE) --output-file locks/rabbitmq.txt locks/rabbitmq.in
 	@$(call node)
 	cd locks/node && npm install --package-lock-only --ignore-scripts
 

@@ -3,10 +3,8 @@ Programs of ours with the clients for Go, as Go's own tests, and Dapr's conforma
 clients that Dapr has; the versions are in each module's `go.mod`.
 """
 
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,17 +15,16 @@ from pathlib import Path
 from typing import Final
 
 from gateway.demo.ports import free_port
-from tests.interop.family import Family, Outcome, Result, Suite, Wishes
+from tests.interop.family import Family, Result, Suite, Wishes
 from tests.interop.gateways import HERE, Gateway, gateway
+from tests.interop.runners import GO, go_results
 
 MODULE: Final = HERE / "go"
-GO: Final = shutil.which("go") or "/usr/local/go/bin/go"
 TEMPLATES: Final = {
     "azservicebus": "gateway.toml",
     "azqueue": "storage.toml",
     "go-amqp": "primary.toml",
 }
-_OUTCOMES: Final[Mapping[str, Outcome]] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 # Seconds until a primary that was killed runs again: longer than the pair needs to notice.
 _DOWN: Final = 5.0
 QUEUE: Final = "amqp"  # in `primary.toml`
@@ -92,17 +89,7 @@ def _tested(
         text=True,
         check=False,
     )
-    found: dict[str, Result] = {}
-    said: dict[str, str] = {}
-    for line in done.stdout.splitlines():
-        event = json.loads(line)
-        name, action = event.get("Test"), event["Action"]
-        if name is not None and action == "output":
-            said[name] = said.get(name, "") + event["Output"]
-        elif name is not None and action in _OUTCOMES:
-            reason = "" if action == "pass" else " ".join(said.get(name, "").split())
-            found[name] = Result(_OUTCOMES[action], reason)
-    if not found:  # it doesn't compile
+    if not (found := dict(go_results(done.stdout))):  # it doesn't compile
         sys.exit(f"{done.stdout}{done.stderr}")
     return found
 

@@ -1,34 +1,73 @@
 """
 The tests of RabbitMQ's own clients: each suite runs directly, then through a gateway. They are
-those of each client's repository. They expect the broker at its usual port, which is replaced. A
-test that fails directly, too, is skipped.
+those of each client's repository. They expect the broker and its management at their usual ports,
+which are replaced. A test that fails directly, too, is skipped.
 """
 
 import os
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
-from xml.etree import ElementTree
 
 import attrs
 
-from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, LastingNode, Release
+from gateway.demo.ports import free_port
+from tests.harness.rabbitmq import (
+    INSTALLED,
+    MANAGEMENT,
+    RABBITMQ_4,
+    LastingNode,
+    Release,
+    management_at,
+)
 from tests.interop.clones import Clone
 from tests.interop.family import FAILED, PASSED, SKIPPED, Family, Result, Suite, Wishes
-from tests.interop.gateways import BUILD, ROOT, gateway
+from tests.interop.gateways import BUILD, HERE, ROOT, gateway
+from tests.interop.runners import (
+    GO,
+    MODULES,
+    run_go,
+    run_jest,
+    run_node,
+    run_pytest,
+    run_zunit,
+)
 
 PLACE: Final = BUILD / "rabbitmq"
-USUAL_PORT: Final = "5672"
-_AT_HAND: Final = "not (gevent or tornado)"  # both would have to be installed
+OURS: Final = HERE / "rabbitmq"
+USUAL_PORT: Final = 5672
+USUAL_MANAGEMENT: Final = 15672
+_REPLACED: Final = {".py", ".js", ".ts", ".go"}  # files in which the ports are
 # The requirements of kombu; `make test` installs them for another of its tests.
-_MORE: Final = sorted(ROOT.glob(".venv-azure/lib/python*/site-packages"))
-LIMIT: Final = 900.0  # seconds of one run of a suite
+_KOMBU: Final = sorted(ROOT.glob(".venv-azure/lib/python*/site-packages"))
+PYTHON: Final = ROOT / ".venv-rabbitmq" / "bin" / "python"
+
+
+@attrs.frozen
+class Place:
+    """Where the tests find a broker."""
+
+    port: int
+    management: int  # its HTTP API, past the gateway
+
+    def replaced(self, text: str) -> str:
+        """A text of the client's, with these ports."""
+        text = re.sub(rf"\b{USUAL_PORT}\b", str(self.port), text)
+        return re.sub(rf"\b{USUAL_MANAGEMENT}\b", str(self.management), text)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        broker = f"guest:guest@127.0.0.1:{self.port}/"
+        return {
+            "INTEROP_PORT": str(self.port),
+            "AMQP_URL": f"amqp://{broker}",  # amqp091-go
+            "TEST_BROKER": f"pyamqp://{broker}/",  # Celery
+            "TEST_BACKEND": "rpc",
+        }
 
 
 @attrs.frozen(kw_only=True)
@@ -40,90 +79,73 @@ class Client:
     language: str
     clone: Clone
     run: Callable[..., Mapping[str, Result]]  # in the folder with its files
+    needs: Sequence[str | Path] = ()
+    stand_ins: Mapping[str, Path] = attrs.field(factory=dict)  # instead of some of its files
 
     def missing(self) -> str:
-        return self.clone.missing() or ("" if shutil.which("node") else "node")
+        lacking = [str(each) for each in self.needs if shutil.which(each) is None]
+        return self.clone.missing() or ", ".join(lacking)
 
-    def unpacked(self, port: int) -> Path:
-        """A folder with the files of that commit, for a broker at that port."""
+    def unpacked(self, place: Place) -> Path:
+        """A folder with the files of that commit, for a broker at that place."""
         folder = PLACE / self.name
         self.clone.unpack(folder)
         for file in folder.rglob("*"):
-            if file.suffix in {".py", ".js"} and USUAL_PORT in (text := file.read_text()):
-                file.write_text(re.sub(rf"\b{USUAL_PORT}\b", str(port), text))
+            if file.suffix in _REPLACED and file.is_file():
+                text = file.read_text()
+                if (replaced := place.replaced(text)) != text:
+                    file.write_text(replaced)
+        for name, ours in self.stand_ins.items():
+            (folder / name).write_bytes(ours.read_bytes())
         return folder
 
-
-def _pytest(*chosen: str, folder: Path, wishes: Wishes) -> dict[str, Result]:
-    report, settings = folder / "report.xml", folder / "only.ini"
-    settings.write_text("[pytest]\npython_classes = Test* test_*\n")  # not the client's own options
-    options = ["-c", str(settings), f"--rootdir={folder}", "-p", "no:cacheprovider", "-q"]
-    options += ["-W", "ignore", "--timeout=60", f"--junitxml={report}", "--tb=line"]
-    options += ["-k", f"{_AT_HAND} and ({wishes.words})" if wishes.words else _AT_HAND]
-    subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *chosen],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *map(str, _MORE)])},
-        timeout=LIMIT,
-        check=False,
-    )
-    return dict(_cases(report))
-
-
-def _node(*files: str, folder: Path, wishes: Wishes) -> dict[str, Result]:
-    report, chosen = folder / "report.xml", [f"test/{each}.test.js" for each in files]
-    words = ["--test-name-pattern", wishes.words] if wishes.words else []
-    reporter = ["--test-reporter=junit", f"--test-reporter-destination={report}"]
-    # The suite's own limit is a second, which a machine with more to do exceeds.
-    options = ["--test", "--test-concurrency=1", "--test-timeout=120000", *reporter, *words]
-    subprocess.run(["node", *options, *chosen], cwd=folder, timeout=LIMIT, check=False)
-    return dict(_cases(report))
-
-
-def _cases(report: Path) -> Iterator[tuple[str, Result]]:
-    """The results in a report of JUnit's form, by class and name."""
-    seen: dict[str, int] = {}
-    for case in ElementTree.parse(report).iter("testcase"):
-        name = f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}"
-        seen[name] = seen.get(name, 0) + 1
-        name += f" ({seen[name]})" if seen[name] > 1 else ""
-        bad = case.find("failure") if case.find("error") is None else case.find("error")
-        if bad is not None:
-            text = bad.get("message") or bad.text or ""
-            yield name, Result(FAILED, text.strip().partition("\n")[0])
-        elif case.find("skipped") is not None:
-            yield name, Result(SKIPPED)
-        else:
-            yield name, Result(PASSED)
+    def tested(self, place: Place, wishes: Wishes) -> Mapping[str, Result]:
+        os.environ.update(place.environment)
+        return self.run(folder=self.unpacked(place), wishes=wishes)
 
 
 @contextmanager
-def _broker(release: Release) -> Iterator[int]:
-    folder = PLACE / "broker"
+def _broker(name: str, release: Release) -> Iterator[Place]:
+    """A broker of its own for each run: tests leave messages behind."""
+    folder, management = PLACE / f"{name}-broker", free_port()
     shutil.rmtree(folder, ignore_errors=True)
-    node = LastingNode(folder=folder, release=release)
+    node = LastingNode(
+        folder=folder,
+        release=release,
+        plugins=(MANAGEMENT,),
+        # Some tests are older than the limit of RabbitMQ 4.
+        settings=(*management_at(management), "max_message_size = 134217728"),
+    )
     node.begin()
     try:
-        yield node.port
+        yield Place(node.port, management)
     finally:
         node.end()
 
 
 def _run(client: Client, release: Release, wishes: Wishes) -> dict[str, Result]:
     os.environ["INTEROP_RABBITMQ"] = "guest"
-    with _broker(release) as broker:  # one for each run: tests leave messages behind
-        directly = client.run(folder=client.unpacked(broker), wishes=wishes)
+    with _broker(client.name, release) as broker:
+        directly = client.tested(broker, wishes)
     with (
-        _broker(release) as broker,
-        gateway("rabbitmq.toml", name="rabbitmq-gateway", broker=broker) as served,
+        _broker(client.name, release) as broker,
+        gateway(
+            "rabbitmq/gateway.toml", name=f"{client.name}-gateway", broker=broker.port
+        ) as served,
     ):
-        through = client.run(folder=client.unpacked(served.port), wishes=wishes)
-    return {name: _compared(directly.get(name), each) for name, each in through.items()}
+        through = client.tested(attrs.evolve(broker, port=served.port), wishes)
+    return {
+        name: _compared(directly.get(name), through.get(name)) for name in {**directly, **through}
+    }
 
 
-def _compared(directly: Result | None, through: Result) -> Result:
-    if through.outcome == FAILED and directly is not None and directly.outcome == FAILED:
+def _compared(directly: Result | None, through: Result | None) -> Result:
+    if directly is not None and directly.outcome == FAILED:
         return Result(SKIPPED, f"fails directly, too: {directly.reason}")
+    if through is None:
+        return Result(FAILED, "isn't run, though it is directly")
+    if directly is not None and directly.outcome == PASSED and through.outcome == SKIPPED:
+        return Result(FAILED, f"is skipped, though it passes directly: {through.reason}")
     return through
 
 
@@ -134,27 +156,88 @@ _PIKA: Final = (
     "thread_safe_bounded_queue_test",
     "thread_safe_connection_test",
 )
+# `amqps` needs the image's certificates, `memory_leak` no broker.
+_AIO_PIKA: Final = ("amqp", "amqp_robust", "amqp_robust_proxy", "master", "pool", "rpc")
+_CELERY: Final = (
+    "canvas",
+    "connection_recovery",
+    "inspect",
+    "loader",
+    "security",
+    "serialization",
+    "tasks",
+    "worker",
+)
 CLIENTS: Final = (
     Client(
         name="pika",
         version="1.4.0",
         language="Python",
         clone=Clone("pika/pika", "2126d43a"),
-        run=partial(_pytest, *(f"tests/acceptance/{each}.py" for each in _PIKA)),
+        run=partial(
+            run_pytest,
+            *(f"tests/acceptance/{each}.py" for each in _PIKA),
+            packages=_KOMBU,
+            words="not (gevent or tornado)",  # both would have to be installed
+        ),
+    ),
+    Client(
+        name="aio-pika",
+        version="9.6.0",
+        language="Python",
+        clone=Clone("mosquito/aio-pika", "0a9f24c9"),
+        run=partial(run_pytest, *(f"tests/test_{each}.py" for each in _AIO_PIKA), python=PYTHON),
+        needs=(PYTHON,),
+        stand_ins={"tests/docker_client.py": OURS / "docker_client.py"},
     ),
     Client(
         name="kombu",
         version="5.6.2",
         language="Python",
         clone=Clone("celery/kombu", "9ee8595b"),
-        run=partial(_pytest, "-E", "py-amqp", "t/integration/test_py_amqp.py"),
+        run=partial(run_pytest, "-E", "py-amqp", "t/integration/test_py_amqp.py", packages=_KOMBU),
+    ),
+    Client(
+        name="celery",
+        version="5.6.2",
+        language="Python",
+        clone=Clone("celery/celery", "5dc781f0"),
+        run=partial(
+            run_pytest, *(f"t/integration/test_{each}.py" for each in _CELERY), python=PYTHON
+        ),
+        needs=(PYTHON,),
     ),
     Client(
         name="amqplib",
         version="2.0.1",
         language="Node.js",
         clone=Clone("amqp-node/amqplib", "f7503e5"),
-        run=partial(_node, "callback_api", "channel_api", "connect"),
+        run=partial(run_node, "callback_api", "channel_api", "connect"),
+        needs=("node",),
+    ),
+    Client(
+        name="amqp-connection-manager",
+        version="5.0.0",
+        language="Node.js",
+        clone=Clone("jwalton/node-amqp-connection-manager", "1f26c31"),
+        run=partial(run_jest, "integrationTest"),
+        needs=("node", MODULES / "jest" / "bin" / "jest.js"),
+    ),
+    Client(
+        name="rascal",
+        version="21.0.1",
+        language="Node.js",
+        clone=Clone("onebeyond/rascal", "22017c3"),
+        run=run_zunit,
+        needs=("node", MODULES / "jest" / "bin" / "jest.js"),
+    ),
+    Client(
+        name="amqp091-go",
+        version="1.14.0",
+        language="Go",
+        clone=Clone("rabbitmq/amqp091-go", "28da80d"),
+        run=partial(run_go, "-tags=integration"),
+        needs=(GO,),
     ),
 )
 

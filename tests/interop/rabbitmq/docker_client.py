@@ -34,7 +34,8 @@ class DockerClient:
     host: DockerHostInfo
 
     def run(self, *_: Any, **__: Any) -> ContainerInfo:
-        return ContainerInfo("broker", {"5672/tcp": int(os.environ["INTEROP_PORT"])}, "127.0.0.1")
+        port = os.environ["INTEROP_PORT"]  # in the tests, too, it is instead of the usual one
+        return ContainerInfo("broker", {f"{port}/tcp": int(port)}, "127.0.0.1")
 
     def kill(self, _: str) -> None:
         pass

@@ -22,6 +22,9 @@ class Report extends SurefireReporter {
   }
 }
 
+// What a test throws in a timer of its own ends that test, by its time limit, and no other.
+process.on('uncaughtException', (error) => console.error(error));
+
 Object.assign(globalThis, syntax);
 new Suite('rascal')
   .discover({ directory: path.resolve('test'), pattern: /^[\w-]+.tests.js$/ })
