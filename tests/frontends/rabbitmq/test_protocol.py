@@ -143,7 +143,8 @@ async def test_contents_of_two_channels_pass_in_order_wherever_they_are_cut(auto
             await here.client.stream.send_all(sent[at : at + piece])
         with trio.fail_after(5):
             while not arrived.endswith(b"".join(parts[1])):
-                assert (data := await here.primary.stream.receive_some())
+                data = await here.primary.stream.receive_some()
+                assert data, "the connection has ended"
                 arrived += data
 
     assert arrived.endswith(b"".join(parts[0]) + b"".join(parts[1]))
