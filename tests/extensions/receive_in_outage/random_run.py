@@ -38,7 +38,7 @@ LATENCY: Final = 0.02  # seconds of a request, at most, each way
 
 @attrs.frozen
 class Verdict:
-    """What a run has shown. `broken` says in sentences what must not be."""
+    """The verdict on a run. `broken` says in sentences what must not be."""
 
     broken: tuple[str, ...]
     acknowledged: int
