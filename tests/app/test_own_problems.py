@@ -47,6 +47,7 @@ def watch_of(
     processes: int,
     diverted: Callable[[], int] = lambda: 0,
     back: Callable[[], datetime | None] = lambda: None,
+    unknown: str = "",
 ) -> ProblemWatch:
     clock = VirtualClock()
     broker = MemoryBroker(clock, random.Random(1))
@@ -54,7 +55,9 @@ def watch_of(
     record = ProcessRecord(
         process="a", host="h", kind="serve", pid=1, started=clock(), at=clock(), interval=30.0
     )
-    reader.known = PairRecords(at=clock(), alive=(record,) * processes, unknown="")
+    reader.known = PairRecords(
+        at=clock(), alive=(record,) * processes, since=clock(), unknown=unknown
+    )
     return ProblemWatch(
         problems=lambda: problems,
         diverted=diverted,
@@ -100,6 +103,18 @@ async def test_the_return_of_the_primary_is_told_soon(
     watch = watch_of([], 2, back=lambda: back[-1])
     await nursery.start(watch.run)
     back.append(VirtualClock()())
+    await trio.sleep(2 * EVERY)
+
+    assert watch.urgent.version == 1
+
+
+async def test_a_change_is_told_soon_though_the_last_reading_of_the_records_failed(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    problems = [LOST]
+    watch = watch_of(problems, 2, unknown="the secondary doesn't answer")
+    await nursery.start(watch.run)
+    problems.clear()
     await trio.sleep(2 * EVERY)
 
     assert watch.urgent.version == 1

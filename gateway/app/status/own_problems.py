@@ -92,5 +92,7 @@ class ProblemWatch:
         return keys, self.back(), self.diverted() if is_settled else None
 
     def _processes(self) -> int:
+        """One reading that fails, as in an outage, leaves the number as it was known."""
         known = self.reader.known
-        return MANY if known.unknown else len(known.alive)
+        is_unknown = known.since is None or self.reader.may_read is False
+        return MANY if is_unknown else len(known.alive)
