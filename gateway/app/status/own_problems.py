@@ -92,7 +92,7 @@ class ProblemWatch:
         return keys, self.back(), self.diverted() if is_settled else None
 
     def _processes(self) -> int:
-        """One reading that fails, as in an outage, leaves the number as it was known."""
+        """A reading that fails, as in an outage, leaves the number as it was known."""
         known = self.reader.known
         is_unknown = known.since is None or self.reader.may_read is False
         return MANY if is_unknown else len(known.alive)
