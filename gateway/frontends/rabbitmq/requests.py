@@ -73,9 +73,9 @@ class Requests:
         match method:
             case commands.Channel.Close():
                 channel.is_closed = True
+                data = method_frame(channel.number, channel.tags.of_client(method))
                 self._publishes.forget(channel)
                 channel.owes_close_ok = True
-                data = method_frame(channel.number, channel.tags.of_client(method))
             case commands.Channel.CloseOk():
                 self._publishes.forget(channel)
                 self._session.close_channel(channel)

@@ -195,6 +195,19 @@ async def test_a_channel_that_the_primary_has_closed_is_opened_again_by_its_numb
         await here.client.hears(commands.Channel.OpenOk)
 
 
+async def test_a_channel_error_names_the_tag_that_the_client_knows(autojump_clock):
+    text = "PRECONDITION_FAILED - unknown delivery tag 1"
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.consumes()
+        await here.primary.deliver(1, b"one")
+        await here.client.hears(commands.Basic.Deliver)
+        await here.client.send(1, commands.Basic.Ack(1), commands.Basic.Ack(1))
+        await here.primary.send(1, commands.Channel.Close(406, text, 60, 80))
+
+        assert (await here.client.hears(commands.Channel.Close)).reply_text == text
+
+
 async def test_a_close_in_an_outage_is_answered_after_the_publishes(autojump_clock):
     async with harness() as here:
         await here.confirmed_once()
