@@ -115,7 +115,7 @@ async def test_small_replies_do_not_wait_behind_large_ones(house, autojump_clock
 
 
 async def test_a_reply_is_sent_to_the_address_that_its_request_names_in_any_session(house):
-    # RequestResponseLink of azure-servicebus 1.2.18 for Java begins a session for each of its links.
+    # RequestResponseLink of azure-servicebus 1.2.18 for Java begins a session for each link.
     sdk = await house.client()
     of_session = sdk.session
     sdk.session = sdk.engine.begin()
