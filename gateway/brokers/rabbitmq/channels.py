@@ -23,7 +23,7 @@ from gateway.net.rabbitmq.channel import Channel
 from gateway.net.rabbitmq.connection import RabbitmqConnection
 from gateway.net.reconnecting import ANY_TIME, recently
 from gateway.wire.rabbitmq.errors import is_user_limit
-from gateway.wire.rabbitmq.exchanges import DeclareExchange, exchange_in
+from gateway.wire.rabbitmq.exchanges import asked_for, exchange_in
 from gateway.wire.rabbitmq.queues import DeclareQueue
 
 _MAX_NAMES: Final = 10_000  # remembered names
@@ -168,7 +168,7 @@ class Channels:
         if exchange is None:
             await self.inspect(name)
         else:
-            await self.ask(DeclareExchange(exchange=exchange, passive=True))
+            await self.ask(asked_for(exchange))
 
     async def name_of(self, entity: EntityPath, since: float = ANY_TIME) -> str:
         """

@@ -24,7 +24,7 @@ from gateway.domain.message import Message
 from gateway.net.rabbitmq.channel import Channel, Unasked
 from gateway.net.rabbitmq.connection import RabbitmqConnection
 from gateway.wire.rabbitmq.errors import error_after_hand_over
-from gateway.wire.rabbitmq.exchanges import DeclareExchange, exchange_in
+from gateway.wire.rabbitmq.exchanges import asked_for, exchange_in
 from gateway.wire.rabbitmq.frames import (
     ContentArrived,
     content_frames,
@@ -155,7 +155,7 @@ class SendLane:
             BrokerError: as `RabbitmqSender.send`; nothing was sent.
         """
         if (exchange := exchange_in(self.queue)) is not None:
-            await self.channel.call(DeclareExchange(exchange=exchange, passive=True))
+            await self.channel.call(asked_for(exchange))
             return
         nowhere = commands.Basic.Publish(
             exchange="", routing_key=f"pairgate-asks-{self.nonce}", mandatory=True

@@ -22,7 +22,9 @@ from gateway.domain.failover import State
 from gateway.domain.message import Message
 from gateway.frontends.rabbitmq.channel import KeptPublish
 from gateway.ports import Broker
+from gateway.wire.rabbitmq.exchanges import exchange_in
 from gateway.wire.rabbitmq.properties import message_as_given
+from gateway.wire.rabbitmq.relayed import mandatory
 
 _TOGETHER: Final = 100  # publishes of one call: as many as a batch of Service Bus's usual clients
 
@@ -55,22 +57,24 @@ class PairSends:
     """
     The publishes of one client that the pair has: each entity's in their order, one call at a time.
     `on_verdict` is called with each verdict.
+
+    Queues of RabbitMQ whose names differ in case alone are two, and have calls of their own.
     """
 
     broker: Broker
     nursery: trio.Nursery
     on_verdict: OnVerdict
-    _queues: dict[EntityPath, deque[KeptPublish]] = attrs.field(factory=dict, init=False)
+    _queues: dict[str, deque[KeptPublish]] = attrs.field(factory=dict, init=False)
     _done: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def has(self, entity: EntityPath) -> bool:
         """True if the pair has publishes of that entity, so that the next must follow them."""
-        return entity in self._queues
+        return entity.name in self._queues
 
     def add(self, entity: EntityPath, kept: KeptPublish) -> None:
-        queue = self._queues.get(entity)
+        queue = self._queues.get(entity.name)
         if queue is None:
-            self._queues[entity] = deque([kept])
+            self._queues[entity.name] = deque([kept])
             self.nursery.start_soon(self._send, entity)
         else:
             queue.append(kept)
@@ -81,13 +85,13 @@ class PairSends:
             await self._done.park()
 
     async def _send(self, entity: EntityPath) -> None:
-        queue = self._queues[entity]
+        queue = self._queues[entity.name]
         while queue:
             some = _first(queue)
             for kept, verdict in zip(some, await self._verdicts(entity, some), strict=True):
                 self.on_verdict(kept, verdict)
                 queue.popleft()
-        del self._queues[entity]
+        del self._queues[entity.name]
         self._done.unpark_all()
 
     async def _verdicts(
@@ -111,8 +115,14 @@ class PairSends:
 
 def _message_of(kept: KeptPublish) -> Message:
     content = kept.content
-    publish_method = content.method.payload if kept.exchange else None
-    return message_as_given(content.header, content.body(), publish_method)
+    assert kept.entity is not None, "the pair has it by its entity"
+    method: bytes | None = content.method.payload
+    match exchange_in(kept.entity.name):
+        case None:
+            method = None
+        case "":  # for a queue, which may be gone when the message comes home
+            method = mandatory(content.method.payload)
+    return message_as_given(content.header, content.body(), method)
 
 
 def _first(queue: Sequence[KeptPublish]) -> Sequence[KeptPublish]:

@@ -13,12 +13,12 @@ import attrs
 from pamqp import base, commands
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.domain.errors import MessageError
 from gateway.frontends.rabbitmq.channel_setup import ChannelSetup
 from gateway.frontends.rabbitmq.delivery_tags import DeliveryTags
 from gateway.frontends.rabbitmq.replies import ChannelReplies
 from gateway.wire.rabbitmq.content import read_content_header
-from gateway.wire.rabbitmq.exchanges import entity_of_exchange
+from gateway.wire.rabbitmq.exchanges import entity_of_exchange, entity_of_queue
 from gateway.wire.rabbitmq.frames import method_frame
 from gateway.wire.rabbitmq.relayed import RelayedContent, RelayedFrame
 
@@ -151,7 +151,4 @@ def _entity_of(publish: commands.Basic.Publish) -> EntityPath | None:
         return entity_of_exchange(publish.exchange)
     if not publish.routing_key or publish.routing_key.startswith("amq."):
         return None
-    try:
-        return EntityPath(publish.routing_key)
-    except InvalidRequest:
-        return None
+    return entity_of_queue(publish.routing_key)

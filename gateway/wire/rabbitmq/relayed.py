@@ -237,6 +237,14 @@ class RelayedContent:
         return b"".join([each.payload for each in frames])
 
 
+def mandatory(publish: bytes) -> bytes:
+    """
+    The payload of a `basic.publish` that asks for the message's return if no queue gets it. Its
+    last octet has the bits `mandatory` and `immediate` (AMQP 0-9-1, 4.2.5.2).
+    """
+    return publish[:-1] + bytes([publish[-1] | 1])
+
+
 def read_publish(frame: RelayedFrame) -> commands.Basic.Publish:
     """
     The publish in that frame.

@@ -17,7 +17,7 @@ from gateway.brokers.rabbitmq.broker import RabbitmqBroker
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityNotFound, InvalidRequest, PartlyAccepted, QuotaExceeded
 from gateway.domain.message import Message
-from gateway.wire.rabbitmq.exchanges import entity_of_exchange
+from gateway.wire.rabbitmq.exchanges import entity_of_exchange, entity_of_queue
 from gateway.wire.rabbitmq.frames import method_frame
 from gateway.wire.rabbitmq.properties import message_as_given
 from gateway.wire.rabbitmq.relayed import FrameReader
@@ -184,3 +184,24 @@ async def test_only_a_client_of_rabbitmq_can_publish_to_an_exchange(rabbits: Nod
             await broker.send(EntityPath("$exchange/amq.topic"), [Message(body=b"x")])
         with pytest.raises(InvalidRequest):
             await broker.send(EntityPath("orders"), [publish("amq.topic", "key")])
+
+
+@pytest.mark.parametrize("node", ["primary", NEWER], ids=["RabbitMQ 3", "RabbitMQ 4"])
+async def test_a_queue_of_any_name_is_reached_through_the_default_exchange(
+    rabbits: Nodes, node: str
+) -> None:
+    queue, port = "Orders: höchste", rabbits.port(node)
+    entity = entity_of_queue(queue)
+    await _on_channel(port, lambda channel: channel.queue_declare(queue, exclusive=False))
+    try:
+        async with client(port) as broker:
+            await broker.probe(entity)
+            here = publish("", queue, b"1", mandatory=True)
+            gone = publish("", "Orders: gone", mandatory=True)
+            verdicts = await broker.send_many(entity, [[here], [gone]])
+        _, _, body = await _on_channel(port, lambda each: each.basic_get(queue, auto_ack=True))
+    finally:
+        await _on_channel(port, lambda channel: channel.queue_delete(queue))
+
+    assert [type(verdict) for verdict in verdicts] == [type(None), InvalidRequest]
+    assert body == b"1"

@@ -34,6 +34,32 @@ async def test_a_publish_to_the_default_exchange_is_for_its_queue(autojump_clock
         assert here.pair.sent[0].publish_method is None
 
 
+async def test_a_queue_of_any_name_gets_its_publishes_by_their_exact_routing_key(autojump_clock):
+    publish = commands.Basic.Publish(routing_key="orders:high", mandatory=True)
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.primary.stream.aclose()
+        await here.client.publish(b"second", "orders:high")
+        await here.client.hears(commands.Basic.Ack)
+
+        [stored] = here.pair.sent
+        assert here.pair.entities == ["$exchange/amq.default"]
+        assert payload_frame(1, stored.publish_method) == method_frame(1, publish)
+
+
+async def test_queues_whose_names_differ_in_case_get_their_own_publishes(autojump_clock):
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.primary.stream.aclose()
+        for queue in ("orders", "Orders"):
+            await here.client.publish(queue.encode(), queue)
+        for _ in range(2):
+            await here.client.hears(commands.Basic.Ack)
+
+        found = dict(zip(here.pair.entities, here.pair.bodies(), strict=True))
+        assert found == {"orders": b"orders", "Orders": b"Orders"}
+
+
 async def test_an_exchange_without_confirms_alone_leaves_the_wire_to_the_others(autojump_clock):
     async with harness() as here:
         await here.confirmed_once()
