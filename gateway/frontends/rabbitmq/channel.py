@@ -45,6 +45,7 @@ class AwaitedRequest:
 
     frame: RelayedFrame
     method: base.Frame
+    since: float  # by Trio's clock
 
 
 @attrs.define(eq=False)

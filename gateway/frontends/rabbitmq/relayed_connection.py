@@ -54,6 +54,7 @@ class RelayedConnection:
     _requests: Requests = attrs.field(init=False)
     _way_back: WayBack = attrs.field(init=False)
     _laying: Laying = attrs.field(init=False)
+    _is_in_doubt: bool = attrs.field(default=False, init=False)  # whether the primary is alive
 
     def __attrs_post_init__(self) -> None:
         session = self._session = ClientSession(self._target)
@@ -132,14 +133,32 @@ class RelayedConnection:
                 self._keep_heartbeats(now, session.login.heartbeat)
                 is_watched = session.is_on_wire and self._primary.has_been_read(self._target.slow)
                 if is_watched and self._publishes.is_silent(now, self._primary.heard):
-                    self._publishes.record_silence()
-                    self._primary.give_up()
+                    self._give_up()
+                elif is_watched and not self._is_in_doubt and self._is_quiet(now):
+                    self._nursery.start_soon(self._ask_for_life)
                 self._requests.refuse_late(now)
                 self._publishes.watch_alarm()
             elif now > began + self._target.login_timeout:
                 self._nursery.cancel_scope.cancel()
             elif now > began + self._first_wait:
                 self._primary.give_up()  # it hasn't said a word
+
+    def _give_up(self) -> None:
+        self._publishes.record_silence()
+        self._primary.give_up()
+
+    def _is_quiet(self, now: float) -> bool:
+        """True if the primary says nothing, and owes an answer to a request."""
+        moment = now - self._target.slow / 2
+        return self._primary.heard <= moment and self._requests.has_waited_since(moment)
+
+    async def _ask_for_life(self) -> None:
+        """Give the primary up if it answers nobody: a request alone may take longer."""
+        heard, self._is_in_doubt = self._primary.heard, True
+        is_alive = await self._target.life.is_given()
+        self._is_in_doubt = False
+        if not is_alive and self._primary.heard == heard and self._session.is_on_wire:
+            self._give_up()
 
     def _keep_heartbeats(self, now: float, interval: float) -> None:
         if not interval:

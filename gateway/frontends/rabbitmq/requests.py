@@ -60,7 +60,7 @@ class Requests:
             case commands.Confirm.Select():
                 channel.upstream_confirms = channel.client_confirms = True
         if method.synchronous and not getattr(method, "nowait", False):
-            channel.awaited.append(AwaitedRequest(frame, method))
+            channel.awaited.append(AwaitedRequest(frame, method, trio.current_time()))
         else:
             self._record(channel, method, None)
         session.to_primary.put(frame.data)
@@ -91,6 +91,11 @@ class Requests:
             self._session.record_end(ended)
         self._session.topology.record(request, answer)
         self._session.target.known.record(self._session.login.vhost, request)
+
+    def has_waited_since(self, moment: float) -> bool:
+        """True if the primary owes an answer since then."""
+        channels = self._session.channels.values()
+        return any(channel.awaited and channel.awaited[0].since <= moment for channel in channels)
 
     # --- away
 

@@ -19,6 +19,7 @@ from gateway.frontends.rabbitmq.known_logins import KnownLogins
 from gateway.frontends.rabbitmq.known_topology import KnownTopology
 from gateway.frontends.rabbitmq.login import ClientLogin
 from gateway.frontends.rabbitmq.outbox import Outbox
+from gateway.frontends.rabbitmq.sign_of_life import SignOfLife
 from gateway.frontends.rabbitmq.topology import ClientTopology
 from gateway.net.clients import ClientLoad
 from gateway.ports import Broker
@@ -48,6 +49,10 @@ class RelayTarget:
     known: KnownTopology = attrs.field(factory=KnownTopology)
     alarm: PrimaryAlarm = attrs.field(factory=PrimaryAlarm)
     door: trio.Lock = attrs.field(factory=trio.Lock)  # of who dials while the primary is away
+    life: SignOfLife = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "life", SignOfLife(self.dial, self.slow / 2))
 
 
 @attrs.define(eq=False)

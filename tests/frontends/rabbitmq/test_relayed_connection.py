@@ -67,6 +67,38 @@ async def test_a_primary_without_a_word_is_given_up(autojump_clock):
         assert here.states.evidence == ["orders sent", "orders slow"]
 
 
+async def test_a_request_is_answered_from_memory_when_the_primary_answers_nobody(autojump_clock):
+    declare = commands.Queue.Declare(queue="orders", durable=True)
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.asks(declare, commands.Queue.DeclareOk("orders", 1, 0))
+        await trio.sleep(SLOW)
+        began = trio.current_time()
+        await here.client.send(1, declare)
+
+        answer = await here.client.hears(commands.Queue.DeclareOk)
+        assert (answer.queue, answer.message_count) == ("orders", 0)
+        assert trio.current_time() - began < SLOW + 1
+
+
+async def test_a_primary_that_greets_others_may_take_long_for_a_request(autojump_clock):
+    declare = commands.Queue.Declare(queue="orders", durable=True)
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.client.send(1, declare)
+        await here.primary.hears(commands.Queue.Declare)
+        for _ in range(3):
+            with trio.fail_after(60):
+                other = await here.dialled.receive()
+            await other.skip_header()
+            await other.send(0, commands.Connection.Start(server_properties={}))
+        await here.primary.send(1, commands.Queue.DeclareOk("orders", 7, 0))
+
+        answer = await here.client.hears(commands.Queue.DeclareOk)
+        assert answer.message_count == 7
+        assert await other.stream.receive_some() == b""  # it was only asked for its greeting
+
+
 async def test_an_entity_without_confirms_alone_leaves_the_wire_to_the_others(autojump_clock):
     async with harness() as here:
         await here.confirmed_once()
