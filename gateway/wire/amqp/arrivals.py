@@ -33,7 +33,7 @@ from gateway.wire.amqp.frames import (
     frame_head,
     read_descriptor,
 )
-from gateway.wire.amqp.links import detach
+from gateway.wire.amqp.links import detach, let_go
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.output import OUTGOING_WINDOW
 from gateway.wire.amqp.performatives import (
@@ -310,14 +310,12 @@ class Arrivals(Deliveries):
             raise FrameError(SESSION.condition(BEGIN), f"channel {channel} is in use")
         ours = field(fields, 0, int)
         if ours is None:
-            session = self.registry.add_session(self.options.session_window, self._channel_max)
-            if session is None:
-                text = f"more sessions than channel-max {self._channel_max} lets us have"
-                raise FrameError(NOT_ALLOWED, text)
+            session = self._new_session()
         else:
-            session = self.registry.by_channel.get(ours)
-            if session is None or session.theirs is not Side.IDLE:
+            waiting = self.registry.by_channel.get(ours)
+            if waiting is None or waiting.theirs is not Side.IDLE:
                 raise FrameError(INVALID_FIELD, f"remote-channel {ours} waits for no begin")
+            session = waiting
         session.theirs = _step(SESSION, session.theirs, BEGIN)
         session.their_channel = channel
         self.registry.by_their_channel[channel] = session
@@ -330,26 +328,49 @@ class Arrivals(Deliveries):
         if session.ours is not Side.ENDED:
             self.report(SessionOpened(session=session.id))
 
+    def _new_session(self) -> Session:
+        """A session that the peer begins; those that wait for lingering links give way to it."""
+        window, most = self.options.session_window, self._channel_max
+        session = self.registry.add_session(window, most)
+        if session is None:
+            for link in list(self.registry.leaving.values()):
+                if link.session.theirs is Side.ENDED:
+                    let_go(self.registry, self.output, link)
+            session = self.registry.add_session(window, most)
+        if session is None:
+            raise FrameError(NOT_ALLOWED, f"more sessions than channel-max {most} lets us have")
+        return session
+
     def _end(self, session: Session, fields: list[Any]) -> None:
         error = read_error(field(fields, 0, Described))
-        if session.ours is not Side.ENDED:
-            # Java's retired SDK detaches and ends in one write, and waits a minute for the detach.
-            for link in self.registry.leaving_of(session):
-                if link.theirs is Side.ENDED:
-                    self._let_go(link)
-            self._end_session(session, told=None, error=error)
         self.registry.drop_their_channel(session)
-        self.registry.forget_session(session)
+        lingering = self.registry.lingering_in(session)
+        if session.ours is Side.ENDED:
+            self.registry.forget_session(session)
+        elif not lingering:
+            self._end_session(session, told=None, error=error)
+            self.registry.forget_session(session)
+        else:
+            # Java's retired SDK detaches and ends in one write. It waits for both answers, and then
+            # accepts what the link had locked: our end comes behind the last detach.
+            self.output.forget(session)
+            self._void_session(session, error)
+            for link in lingering:
+                self.registry.leaving[link.id] = link
 
     def _end_session(
         self, session: Session, *, told: AmqpError | None, error: AmqpError | None
     ) -> None:
         """End our side of a session. The peer gets the error `told`; the events have `error`."""
+        self.output.end(session, told)
+        self._void_session(session, error)
+
+    def _void_session(self, session: Session, error: AmqpError | None) -> None:
+        """Void a session with its links, and report it."""
         leaving = self.registry.leaving_of(session)
         awaited = [each for each in leaving if each.theirs is not Side.ENDED]
         for link in (*session.links.values(), *awaited):
             self.report(LinkDetached(link=link.id, closed=True, error=error))
-        self.output.end(session, told)
         self.registry.void_session(session)
         self.report(SessionClosed(session=session.id, error=error))
 
@@ -385,26 +406,20 @@ class Arrivals(Deliveries):
         """A link that the peer attaches; lingering links give way to it."""
         namesake = session.by_name.get((name, we_send))
         if namesake is not None and namesake.theirs is Side.ENDED:
-            self._let_go(namesake)
+            let_go(self.registry, self.output, namesake)
         elif namesake is not None and not namesake.void:
             error = AmqpError(condition=_STOLEN, description="Another link has taken its name.")
             self.report(LinkDetached(link=namesake.id, closed=True, error=error))
             detach(self.registry, self.output, namesake, error, closed=True)
         link = self.registry.add_link(session, name, we_send=we_send)
         if link is None:
-            for leaving in self.registry.leaving_of(session):
-                if leaving.theirs is Side.ENDED:
-                    self._let_go(leaving)
+            for leaving in self.registry.lingering_in(session):
+                let_go(self.registry, self.output, leaving)
             link = self.registry.add_link(session, name, we_send=we_send)
         if link is None:
             text = f"more links than handle-max {session.handle_max} lets us have"
             raise FrameError(NOT_ALLOWED, text)
         return link
-
-    def _let_go(self, link: Link) -> None:
-        """Answer the detach of a lingering link."""
-        self.registry.leaving.pop(link.id, None)
-        detach(self.registry, self.output, link, None, closed=link.closed)
 
     def _detach(self, session: Session, fields: list[Any]) -> None:
         link = attached(session, uint_in(fields, 0))

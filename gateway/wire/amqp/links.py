@@ -168,12 +168,14 @@ class Links:
         self._wake()
 
     def answer_detach(self, link: LinkId) -> None:
-        """Detach a lingering link that the peer has detached, and forget it."""
+        """
+        Detach a lingering link that the peer has detached, and forget it. If the peer has ended its
+        session meanwhile, our end follows the last of these detaches.
+        """
         record = self._registry.leaving.get(link)
         if record is None or record.theirs is not Side.ENDED:
             return
-        del self._registry.leaving[link]
-        detach(self._registry, self._output, record, None, closed=record.closed)
+        let_go(self._registry, self._output, record)
         self._wake()
 
     def grant(self, link: LinkId, credit: int) -> None:
@@ -323,6 +325,16 @@ def detach(
     output.detach(link, error, closed=closed)
     if link.theirs is Side.ENDED:
         registry.forget_name(link)
+
+
+def let_go(registry: Registry, output: Output, link: Link) -> None:
+    """Answer the detach of a lingering link, and then the end that has waited for it."""
+    session = link.session
+    registry.leaving.pop(link.id, None)
+    detach(registry, output, link, None, closed=link.closed)
+    if session.theirs is Side.ENDED and not registry.lingering_in(session):
+        output.end(session, None)
+        registry.forget_session(session)
 
 
 def _asked(link: Link) -> list[Any]:

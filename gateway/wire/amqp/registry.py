@@ -74,7 +74,8 @@ class Session:
 #
 #     void       one side has detached it: its deliveries are gone, only its handles are in use
 #     lingers    the peer detached first. The owner answers later, when the settlements under way
-#                have their outcomes: the answer tells the peer that there is no further one
+#                have their outcomes: the answer tells the peer that there is no further one, and
+#                that what the link had locked is free. Our answer to an end waits for it
 #     awaited    we detached first. The owner waits for the answer: what the peer wrote before it
 #                counts, and what didn't arrive by then never will
 #
@@ -255,6 +256,10 @@ class Registry:
     def leaving_of(self, session: Session) -> list[Link]:
         return [link for link in self.leaving.values() if link.session is session]
 
+    def lingering_in(self, session: Session) -> list[Link]:
+        """The session's links whose detach by the peer isn't answered yet."""
+        return [link for link in self.leaving_of(session) if link.theirs is Side.ENDED]
+
     # ------------------------------------------------------------------ deliveries
 
     def drop_delivery(self, delivery: LinkDelivery) -> None:
@@ -297,6 +302,7 @@ class Registry:
         """Void everything."""
         for session in list(self.sessions.values()):
             self.void_session(session)
+        self.leaving.clear()
         self.by_channel.clear()
         self.by_their_channel.clear()
 

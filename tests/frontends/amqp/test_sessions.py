@@ -176,6 +176,30 @@ async def test_a_client_that_hears_that_its_link_is_detached_finds_the_session_f
     assert after == pytest.approx(3)
 
 
+async def test_a_client_that_detaches_and_ends_at_once_finds_its_session_free(
+    sessions, sdk, autojump_clock
+):
+    # Java's retired SDK does so: CoreMessageReceiver closes its link and its session in one write.
+    release_after(sessions, 3)
+    link, _ = await holds(sdk, "a")
+    began = trio.current_time()
+
+    sdk.engine.detach(link)
+    sdk.engine.end(sdk.session)
+    sdk.session = sdk.engine.begin()
+    await sdk.receiver()
+    beside, free = trio.current_time() - began, sdk.engine.free_sessions
+    await trio.sleep(2.9)
+    before = sdk.engine.free_sessions
+    await trio.sleep(0.2)
+    after = sdk.engine.free_sessions
+    _, answer = await holds(sdk, "a")
+
+    assert answer.source.filters == {FILTER: "a"}
+    assert beside < 1
+    assert (before, after) == (free, free + 1), "the end is answered when the session is free"
+
+
 async def test_a_detach_is_answered_in_time_although_the_session_is_not_released(
     sessions, sdk, autojump_clock
 ):

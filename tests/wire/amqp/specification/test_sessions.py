@@ -420,18 +420,61 @@ def test_a_flow_of_the_session_alone_has_no_fields_of_a_link() -> None:
         assert not flow.drain
 
 
-def test_a_link_that_lingers_is_detached_before_its_session_ends() -> None:
+def lingering_link(peer: RawPeer, **fields: int) -> LinkAttached:
+    """A link whose detach the engine's owner answers."""
+    return peer.link(
+        sends=False, accept=lambda told: peer.engine.accept(told.link, lingers=True), **fields
+    )
+
+
+def test_an_end_waits_for_the_detaches_of_links_that_linger() -> None:
     """2.6.6, 2.7.8: a detach is answered by a detach, also where an end comes right behind it."""
     # BaseLinkHandler of azure-servicebus 1.2.18 for Java writes both at once; CoreMessageReceiver
     # then waits a minute for the detach.
     peer = server().opened()
-    peer.session()
-    attached = peer.link(
-        sends=False, accept=lambda told: peer.engine.accept(told.link, lingers=True)
-    )
+    session = peer.session()
+    first, second = lingering_link(peer), lingering_link(peer, handle=1)
+    other = peer.link(sends=True, handle=2)
+    peer.told(LinkAttached)
 
-    written = peer.say(frame("detach", handle=0, closed=True), frame("end"))
+    ends = frame("detach", handle=0, closed=True), frame("detach", handle=1), frame("end")
+    at_once = peer.say(*ends)
+    told = list(peer.events)
+    peer.engine.answer_detach(second.link)
+    then = peer.hear()
+    peer.engine.answer_detach(first.link)
+
+    gone = [each.link for each in told if isinstance(each, LinkDetached)]
+    assert gone == [first.link, second.link, other.link]
+    assert told[-1] == SessionClosed(session=session, error=None)
+    assert at_once == []
+    assert [(each.kind, each.handle, each.closed) for each in then] == [("detach", 1, None)]
+    assert [each.kind for each in peer.hear()] == ["detach", "end"]
+
+
+def test_an_end_that_waits_holds_up_no_other_session() -> None:
+    """2.5.5, END RCVD: the peer has no channel of that session any more."""
+    peer = server().opened(channel_max=0)
+    peer.session()
+    attached = lingering_link(peer)
+    peer.say(frame("detach", handle=0, closed=True), frame("end"))
+
+    written = peer.send("begin", **WINDOWS)
     peer.engine.answer_detach(attached.link)
 
-    assert [each.kind for each in written] == ["detach", "end"]
+    assert [each.kind for each in written] == ["detach", "end", "begin"]
+    assert peer.hear() == []
+    assert peer.told(ConnectionClosed) == []
+
+
+def test_nothing_follows_a_close_although_an_end_has_waited() -> None:
+    """2.7.9: a close is the last frame of a connection."""
+    peer = server().opened()
+    peer.session()
+    attached = lingering_link(peer)
+    peer.say(frame("detach", handle=0, closed=True), frame("end"))
+
+    peer.say(b"\0\0\0\x08\x01\0\0\0")  # no AMQP frame: the engine closes
+    peer.engine.answer_detach(attached.link)
+
     assert peer.hear() == []
