@@ -106,6 +106,9 @@ class States:
     def release(self, attempt: int) -> None:
         assert attempt == 1
 
+    def probe_unanswered(self, probe: int) -> None:
+        assert probe == 1
+
 
 def relay_client(data: bytes) -> None:
     """A client sends these bytes to a primary that is well, in one piece and in many."""

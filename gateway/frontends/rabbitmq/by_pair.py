@@ -48,6 +48,8 @@ class WatchesEntities(Protocol):
 
     def release(self, attempt: Attempt) -> None: ...
 
+    def probe_unanswered(self, probe: Attempt) -> None: ...
+
 
 OnVerdict = Callable[[KeptPublish, BrokerError | None], None]
 

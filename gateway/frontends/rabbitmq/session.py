@@ -52,7 +52,7 @@ class RelayTarget:
     life: SignOfLife = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "life", SignOfLife(self.dial, self.slow / 2))
+        object.__setattr__(self, "life", SignOfLife(self.dial, self.states, self.slow / 2))
 
 
 @attrs.define(eq=False)

@@ -121,6 +121,9 @@ class States:
     def release(self, attempt: str) -> None:
         self.evidence.append(f"{attempt} released")
 
+    def probe_unanswered(self, probe: str) -> None:
+        self.evidence.append(f"{probe} unanswered")
+
 
 @attrs.define(eq=False, kw_only=True)
 class Harness:

@@ -79,6 +79,7 @@ async def test_a_request_is_answered_from_memory_when_the_primary_answers_nobody
         answer = await here.client.hears(commands.Queue.DeclareOk)
         assert (answer.queue, answer.message_count) == ("orders", 0)
         assert trio.current_time() - began < SLOW + 1
+        assert here.states.evidence == ["orders sent", "connection.start unanswered"]
 
 
 async def test_a_primary_that_greets_others_may_take_long_for_a_request(autojump_clock):
@@ -96,6 +97,7 @@ async def test_a_primary_that_greets_others_may_take_long_for_a_request(autojump
 
         answer = await here.client.hears(commands.Queue.DeclareOk)
         assert answer.message_count == 7
+        assert here.states.evidence == ["orders sent"]
         assert await other.stream.receive_some() == b""  # it was only asked for its greeting
 
 
