@@ -1,0 +1,19 @@
+"""The application that `benchmarks.celery_outage` measures: one task whose result is awaited."""
+
+import os
+
+from celery import Celery
+
+app = Celery("benchmark", broker=os.environ["BROKER"], backend="rpc://")
+app.conf.update(
+    task_default_queue=os.environ["QUEUE"],
+    task_acks_late=True,
+    broker_transport_options={"confirm_publish": True},
+    broker_connection_retry_on_startup=True,
+    result_persistent=True,
+)
+
+
+@app.task
+def add(one, other):
+    return one + other

@@ -1,0 +1,251 @@
+"""
+Runs the same Celery application with and without the gateway, through outages of its RabbitMQ.
+
+    producer, worker ──AMQP 0-9-1─────────────────▶ RabbitMQ (killed, or frozen)
+    producer, worker ──AMQP 0-9-1──▶ pairgate ────▶ RabbitMQ
+                                        └─────────▶ a store of its own ──(its syphon)──▶ RabbitMQ
+
+Both ways run at once, through the same outage, each with a queue of its own. The producer waits
+for the confirm of each task and in the end for each result, by Celery's own `rpc://`.
+"""
+
+import argparse
+import json
+import math
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import attrs
+import trio
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import facts_of_processor
+from benchmarks.report import show_facts
+from tests.e2e.processes import open_gateways
+from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, USER, Release, rabbitmq
+from tests.harness.secret_files import write_secret
+from tests.harness.servers import ServerProcess, frozen, kill
+
+ROOT: Final = Path(__file__).parents[1]
+PYTHON: Final = ROOT / ".venv-rabbitmq" / "bin" / "python"
+RELEASES: Final = {"installed": INSTALLED, "4": RABBITMQ_4}
+OUTAGES: Final = ("killed", "frozen")
+WAYS: Final = ("directly", "through Pairgate")
+BEFORE: Final = 8.0  # seconds, healthy
+AFTER: Final = 5.0  # seconds, at least, in which tasks are sent after the outage
+PATIENCE: Final = 60.0  # seconds for the results, after the last task
+START: Final = 60.0  # seconds for a worker's start
+LOOK: Final = 0.2  # seconds between two looks at its log
+STOP: Final = 15.0  # seconds: a worker finishes what it has
+WIDTH: Final = 110  # characters of the table
+READY: Final = b" ready."  # the end of the line that a worker logs
+GATEWAY: Final = """
+[namespaces.primary]
+url = "rabbitmq://{user}@127.0.0.1:{port}"
+password = {{ file = {password} }}
+
+[namespaces.store]
+url = "embedded:store.db"
+
+[pairing]
+primary = "primary"
+secondary = "store"
+label = "bench"
+enable_syphon = true
+
+[[endpoints]]
+protocol = "rabbitmq"
+bind = "127.0.0.1:0"
+"""
+
+
+@attrs.frozen(kw_only=True)
+class Load:
+    tasks: int
+    rate: float  # tasks a second, at most
+    seconds: float  # of each outage
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """An outage, as the producer of one way saw it."""
+
+    outage: str
+    way: str
+    tasks: int
+    errors: int
+    longest: float  # seconds of one publish
+    results: int
+    is_worker_alive: bool
+
+
+def row_of(outage: str, way: str, seen: Mapping[str, Any], *, is_worker_alive: bool) -> Row:
+    return Row(
+        outage=outage,
+        way=way,
+        tasks=seen["taken"] + len(seen["failed"]),
+        errors=len(seen["failed"]),
+        longest=seen["longest"],
+        results=seen["results"],
+        is_worker_alive=is_worker_alive,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Application:
+    """A producer and a worker at one port."""
+
+    way: str
+    port: int
+    folder: Path
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        broker = f"amqp://{USER}:{USER}@127.0.0.1:{self.port}//"
+        return {**os.environ, "BROKER": broker, "QUEUE": self.way.split()[-1].lower()}
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[trio.Process]:
+        """A worker that is ready; it's gone afterwards."""
+        log = self.folder / f"{self.way}.log"
+        arguments = ["worker", "--concurrency=2", "--loglevel=INFO", f"--hostname={self.way[0]}@%h"]
+        with log.open("wb") as output:
+            worker = await trio.lowlevel.open_process(
+                [PYTHON, "-m", "celery", "--app=benchmarks.celery_app", *arguments],
+                cwd=ROOT,
+                env=self.environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            with trio.fail_after(START):
+                while READY not in log.read_bytes():  # noqa: ASYNC110 another process decides
+                    await trio.sleep(LOOK)
+            yield worker
+        finally:
+            with trio.move_on_after(STOP, shield=True):
+                worker.terminate()
+                await worker.wait()
+            if worker.poll() is None:
+                os.killpg(worker.pid, signal.SIGKILL)
+
+    async def produce(self, load: Load) -> Mapping[str, Any]:
+        """Return the figures that the producer prints at its end."""
+        figures = map(str, (load.tasks, load.rate, PATIENCE))
+        with (self.folder / f"{self.way} producer.log").open("wb") as errors:
+            done = await trio.run_process(
+                [PYTHON, "-m", "benchmarks.celery_producer", *figures],
+                cwd=ROOT,
+                env=self.environment,
+                capture_stdout=True,
+                stderr=errors,
+                deliver_cancel=kill,
+            )
+        found: Mapping[str, Any] = json.loads(done.stdout)
+        return found
+
+
+async def measure(outage: str, load: Load, release: Release, folder: Path) -> Sequence[Row]:
+    """Run one outage, under both applications."""
+    password, data = folder / "password", folder / "rabbitmq"
+    write_secret(password, USER)
+    data.mkdir()
+    async with (
+        rabbitmq(data, release=release) as (node, port),
+        open_gateways(folder) as gateways,
+    ):
+        config = GATEWAY.format(user=USER, port=port, password=json.dumps(str(password)))
+        gateway = await gateways.start(config, name="gateway")
+        ports = zip(WAYS, (port, gateway.port), strict=True)
+        applications = [Application(way=way, port=at, folder=folder) for way, at in ports]
+        return await run_through(outage, load, node, applications)
+
+
+async def run_through(
+    outage: str, load: Load, node: ServerProcess, applications: Sequence[Application]
+) -> Sequence[Row]:
+    rows: dict[str, Row] = {}
+
+    async def run(application: Application, worker: trio.Process) -> None:
+        seen = await application.produce(load)
+        is_alive = worker.poll() is None
+        rows[application.way] = row_of(outage, application.way, seen, is_worker_alive=is_alive)
+
+    async with AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(each.working()) for each in applications]
+        async with trio.open_nursery() as nursery:
+            for application, worker in zip(applications, workers, strict=True):
+                nursery.start_soon(run, application, worker)
+            await trio.sleep(BEFORE)
+            await fail(outage, node, load.seconds)
+    return [rows[way] for way in WAYS]
+
+
+async def fail(outage: str, node: ServerProcess, seconds: float) -> None:
+    """Return when the node is there again."""
+    if outage == "frozen":
+        async with frozen(node):
+            await trio.sleep(seconds)
+    else:
+        await node.kill()
+        await trio.sleep(seconds)
+        await node.start()
+
+
+def table_of(rows: Sequence[Row]) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    headings = ("RabbitMQ", "way", "tasks", "errors", "longest publish", "results", "worker alive")
+    for heading in headings:
+        table.add_column(heading)
+    for row in rows:
+        alive = "yes" if row.is_worker_alive else "no"
+        longest = f"{row.longest:.2f} s"
+        figures = map(str, (row.tasks, row.errors, longest, row.results, alive))
+        table.add_row(row.outage, row.way, *figures)
+    return table
+
+
+def read_load(arguments: Sequence[str] | None = None) -> tuple[Load, str, Sequence[str]]:
+    """The load, the release and the outages that the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.celery_outage")
+    parser.add_argument("--tasks", type=int, default=600, help="of each way, in each outage")
+    parser.add_argument("--rate", type=float, default=15.0, help="tasks a second, at most")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each outage")
+    parser.add_argument("--release", choices=RELEASES, default="installed", help="of RabbitMQ")
+    parser.add_argument("--only", choices=OUTAGES, help="run this outage alone")
+    given = parser.parse_args(arguments)
+    if given.rate <= 0:
+        parser.error("--rate must be more than 0")
+    least = math.ceil(given.rate * (BEFORE + given.seconds + AFTER))
+    if given.tasks < least:
+        parser.error(f"--tasks must be at least {least}: fewer end before the outage is over")
+    load = Load(tasks=given.tasks, rate=given.rate, seconds=given.seconds)
+    return load, given.release, OUTAGES if given.only is None else (given.only,)
+
+
+def main() -> None:
+    load, release, outages = read_load()
+    if not PYTHON.exists():
+        raise SystemExit(f"Celery isn't installed: make {PYTHON.parents[1].name}/.stamp")
+    node = RELEASES[release]
+    console = Console(width=WIDTH)
+    version = {"RabbitMQ": node.home().name.rpartition("-")[2]}
+    show_facts({**facts_of_processor(), **version}, console)
+    rows: list[Row] = []
+    for outage in outages:
+        with TemporaryDirectory() as folder:
+            rows += trio.run(measure, outage, load, node, Path(folder))
+    console.print(table_of(rows))
+    console.print(f"load afterwards: {os.getloadavg()[0]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
