@@ -32,12 +32,12 @@ def play(monkeypatch):
     """Let the story end with that result, or that error."""
 
     def play(end, **options):
-        async def tell(_story):
+        async def run(_story):
             if isinstance(end, Exception):
                 raise ExceptionGroup("outer", [ExceptionGroup("inner", [end])])
             return end
 
-        monkeypatch.setattr(screen.Story, "tell", tell)
+        monkeypatch.setattr(screen.Story, "run", run)
         return screen.main(**options)
 
     return play

@@ -62,6 +62,12 @@ class Site:
         finally:
             connection.close()
 
+    def declare(self) -> None:
+        """Let the gateway know the queue of the tasks, whose publisher may still start."""
+        connection = self.connect()
+        connection.channel().queue_declare(TAKEN, durable=True)
+        connection.close()
+
     def start_in_outage(self) -> None:
         """Connect, declare what is known, and publish, as an application that starts."""
         connection = self.connect()
@@ -171,6 +177,7 @@ async def until_depth(site: Site, least: int, queue: str = "orders") -> None:
 async def has_outages(site: Site, end: trio.Event) -> None:
     """The broker is killed, later frozen; each time the publishers go on."""
     await until_depth(site, BEFORE)
+    await trio.to_thread.run_sync(site.declare)
     await site.broker.kill()
     await site.gateway.seen("namespace_lost")
     await trio.to_thread.run_sync(site.start_in_outage)

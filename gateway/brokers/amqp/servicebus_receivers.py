@@ -28,7 +28,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Delivery, ReceiveMode, Settlement, Typed
 from gateway.domain.texts import check_session_id
-from gateway.net.amqp.links import ReceivingLink
+from gateway.net.amqp.links import InFlight, LinkVoid, ReceivingLink
 from gateway.wire.amqp.events import (
     RELEASED,
     DeliveryId,
@@ -280,11 +280,14 @@ class ServiceBusSession(ServiceBusReceiver):
         link = self._link
         with trio.move_on_after(_DRAIN_TIMEOUT):
             await link.drain()
-        told = [link.send_outcome(each.delivery, RELEASED) for each in link.arrived]
+        released: list[InFlight] = []
+        for each in link.arrived:
+            with suppress(LinkVoid):  # the link has ended, and so has the session
+                released.append(link.send_outcome(each.delivery, RELEASED))
         link.arrived.clear()
-        for each in told:
-            with suppress(OutcomeUnknown):  # the link has ended, and so has the session
-                await each.outcome()
+        for outcome in released:
+            with suppress(OutcomeUnknown):
+                await outcome.outcome()
 
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`: a message is locked as long as its session."""
