@@ -30,6 +30,8 @@ from gateway.ports import Broker, Receiver
 # Seconds for which the primary counts as well after its answer. It is asked before messages are
 # handed over to it: in an outage each of them would be held for an attempt.
 FRESH: Final = 1.0
+# Of a lock, for that question. The mover renews a lock at a third: there is room for both.
+HELD_SHARE: Final = 1 / 3
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -106,7 +108,9 @@ class OwnDrain:
 
     async def _is_primary_well(self) -> bool:
         """Ask the primary, unless it has just answered. False: the entity backs off."""
-        began, seconds = trio.current_time(), self.at.options.attempt_timeout
+        began = trio.current_time()
+        # The messages are held meanwhile, and no lock is renewed before they are moved.
+        seconds = min(self.at.options.attempt_timeout, HELD_SHARE * self.at.info.shortest_lock)
         if began < self._answered + FRESH:
             return True
         error: BrokerError = Unavailable(f"no answer from {self._entity} within {seconds:g} s")
