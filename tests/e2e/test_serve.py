@@ -375,6 +375,41 @@ async def test_the_embedded_default_is_a_pair_that_serves(gateways: Gateways) ->
     assert await gateway.stop() == 0
 
 
+async def test_a_pair_imports_what_its_first_send_needs_and_no_more(gateways: Gateways) -> None:
+    gateways.environments["pair"] = {"PYTHONPROFILEIMPORTTIME": "1"}
+    config = FREE_PORTS.replace('east.db"', 'east.db"\nqueues = ["orders"]')
+
+    gateway = await gateways.start(config, name="pair")
+    sent = await send(gateway.address, "orders", b"one")
+    imported = {line.rpartition("|")[2].strip() for line in gateway.garbage}
+
+    assert sent == (201, "primary")
+    assert {"gateway.app.servers", "gateway.store.embedded.broker"} <= imported
+    assert (
+        imported
+        & {
+            "asyncio",
+            "cryptography",
+            "gateway.brokers.amqp.broker",
+            "gateway.brokers.rabbitmq.broker",
+            "gateway.brokers.servicebus.broker",
+            "gateway.brokers.storage_queue.broker",
+            "gateway.extensions.claims.opening",
+            "gateway.extensions.cluster.cluster",
+            "gateway.extensions.order.sends",
+            "gateway.extensions.receive_in_outage.broker",
+            "gateway.extensions.sharding.broker",
+            "gateway.extensions.take_over.door",
+            "gateway.frontends.rabbitmq.frontend",
+            "prometheus_client",
+            "rich",
+            "statistics",
+            "structlog",
+        }
+        == set()
+    )
+
+
 async def test_a_running_pair_of_stores_is_provisioned_and_checked_through_its_endpoint(
     gateways: Gateways,
 ) -> None:

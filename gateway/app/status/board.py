@@ -425,6 +425,13 @@ class StatusBoard:
         )
 
 
+def _exposition(status: Status) -> bytes:
+    # Prometheus's library, which only its scrapes need.
+    from gateway.telemetry.metrics import exposition
+
+    return exposition(status)
+
+
 def make_figures(
     board: StatusBoard,
     authorizer: Authorizer,
@@ -434,13 +441,10 @@ def make_figures(
     """
     The front end that serves that status, events, control and readiness.
     """
-    # Imported here, so that commands for a single message start faster.
-    from gateway.telemetry.metrics import exposition
-
     return FiguresFrontend(
         authorizer=authorizer,
         read=board.read,
-        exposition=exposition,
+        exposition=_exposition,
         readiness=readiness,
         control=ControlFrontend(authorizer, CONTROL_CALLS, executors),
         history=board.history,

@@ -11,5 +11,5 @@ EXTENSION: Final = Extension(
     checks=["options:problems"],
     warnings=["options:warnings"],
     wrappers=["assembly:PACKS", "assembly:REFERENCES"],
-    findings=["assembly:check_store"],
+    findings=["opening:check_store"],
 )

@@ -1,65 +1,19 @@
-"""The order's part of a pair: ordered sends, the watch of their queues, and the leases."""
+"""The order's part of a pair: all of it, or the names of queues that would need it."""
 
 from functools import partial
 
-import attrs
-
-from gateway.extensions.order.forwarded import ForwardedSends
-from gateway.extensions.order.lease import OrderLeases
-from gateway.extensions.order.options import ORDERED, OnLeaseLost
-from gateway.extensions.order.sends import OrderedSends
+from gateway.extensions.order.options import ORDERED
 from gateway.extensions.order.sessions import UNORDERED, unordered
-from gateway.extensions.order.status import ORDER, OrderStatus
-from gateway.extensions.order.watch import OrderWatch
-from gateway.pairing.additions import Addition, PairCore, stay
+from gateway.pairing.additions import Addition, PairCore
 
 
 def add(core: PairCore) -> Addition:
     """The order of `pairing.ordered`; the names of queues that would need it in any case."""
-    options, ways, order = core.options, core.ways, core.options.of(ORDERED)
-    needing = {UNORDERED: partial(unordered, core.entity_cache, order.ordered)}
-    if not order.ordered:
+    patterns = core.options.of(ORDERED).ordered
+    needing = {UNORDERED: partial(unordered, core.entity_cache, patterns)}
+    if not patterns:
         return Addition(sections=needing)
-    watch = OrderWatch(secondary=core.secondary, label=options.label, states=ways.states)
-    leases = _leases(core, watch)
-    sends = OrderedSends(
-        patterns=order.ordered,
-        watch=watch,
-        ways=ways,
-        new_id=core.dependencies.new_id,
-        leases=leases,
-    )
-    return Addition(
-        delivery=sends,
-        services=[watch] if leases is None else [watch, leases],
-        queues=[queue.path for queue in watch.queues],
-        kept=watch,
-        in_order=ForwardedSends(sends=sends, inflight=core.inflight, moments=core.moments),
-        sections={ORDER: partial(_status, watch, leases), **needing},
-        leave=stay if leases is None else leases.close,
-    )
+    # The sends and their leases, which only a pair with such entities needs.
+    from gateway.extensions.order.ordering import ordering
 
-
-def _leases(core: PairCore, watch: OrderWatch) -> OrderLeases | None:
-    order, dependencies = core.options.of(ORDERED), core.dependencies
-    if not order.has_leases:
-        return None
-    return OrderLeases(
-        secondary=core.secondary,
-        label=core.options.label,
-        queues=watch.queues,
-        goes_on=order.on_lease_lost is OnLeaseLost.SEND,
-        new_id=dependencies.new_id,
-        rng=dependencies.rng,
-        observer=dependencies.observer,
-        peers=core.peers.orderers if order.forwards_sends else None,
-    )
-
-
-def _status(watch: OrderWatch, leases: OrderLeases | None) -> OrderStatus:
-    status = watch.status()
-    if leases is None:
-        return status
-    return attrs.evolve(
-        status, leases=leases.held, missed=leases.missed, forwarded=leases.forwarded
-    )
+    return ordering(core, needing)

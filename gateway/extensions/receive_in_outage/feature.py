@@ -7,8 +7,6 @@ from typing import Final
 from gateway.app.assembly.wrapper_rows import WrapperRow, Wrapping
 from gateway.domain.backlog import own_queue
 from gateway.domain.entity import EntityPath
-from gateway.extensions.receive_in_outage.backlog_receiver import BacklogOpening
-from gateway.extensions.receive_in_outage.broker import TwoSidedBroker
 from gateway.extensions.receive_in_outage.options import RECEIVE_IN_OUTAGE
 from gateway.moments import Moments
 from gateway.ports import Broker, Service, WallClock
@@ -26,6 +24,10 @@ async def _receive_from_both(
     entities = options.of(RECEIVE_IN_OUTAGE).queues
     if not entities:
         return broker, ()
+    # The wrapper's classes, which only a pair with such entities needs.
+    from gateway.extensions.receive_in_outage.backlog_receiver import BacklogOpening
+    from gateway.extensions.receive_in_outage.broker import TwoSidedBroker
+
     to_backlog = pair.broker.ways.to_backlog
     opening = BacklogOpening(
         envelope=to_backlog.envelope,

@@ -11,6 +11,7 @@ All lists are as long as `at`, the oldest sample first. null: not known.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 import attrs
@@ -27,8 +28,6 @@ from gateway.domain.status.process import Status
 from gateway.domain.status.sections import Section
 from gateway.wire.pairgate.advice import line_of, problems_of, words_of
 
-_converter: Final = cattrs.preconf.json.make_converter()
-
 
 def status_value(status: Status) -> Mapping[str, Any]:
     """
@@ -38,17 +37,17 @@ def status_value(status: Status) -> Mapping[str, Any]:
     """
     pair, problems = status.pair, problems_of(status)
     progress = None if pair is None else progress_of(pair, status.at)
-    value = _converter.unstructure(status)
+    value = _converter().unstructure(status)
     for section, own in status.sections.items():
         around, name = section.place
         place = _at(value, around)
         if place is not None:
-            place[name] = _converter.unstructure(own, unstructure_as=section.kind)
+            place[name] = _converter().unstructure(own, unstructure_as=section.kind)
     return {
         "good": not problems,
         "problems": [line_of(each, status.at) for each in problems],
         "problem_details": [_parts(each, status.at) for each in problems],
-        "progress": _converter.unstructure(progress),
+        "progress": _converter().unstructure(progress),
         **value,
     }
 
@@ -57,7 +56,7 @@ def _parts(problem: Problem, at: datetime) -> Mapping[str, Any]:
     """The problem as an object, with `text` and `remedy` for people."""
     text, remedy = words_of(problem, at)
     kept = {"kind", "entity", "since", "last", "deadline", "processes", "here"}
-    value: Mapping[str, Any] = _converter.unstructure(problem)
+    value: Mapping[str, Any] = _converter().unstructure(problem)
     return {name: value[name] for name in value if name in kept} | {"text": text, "remedy": remedy}
 
 
@@ -82,13 +81,13 @@ def parse_status(data: bytes, sections: Iterable[Section[Any]] = ()) -> Status:
     """
     try:
         value = json.loads(data)
-        status: Status = _converter.structure(value, Status)
+        status: Status = _converter().structure(value, Status)
         found = {}
         for section in sections:
             around, name = section.place
             place = _at(value, around)
             if place is not None and name in place:
-                found[section] = _converter.structure(place[name], section.kind)
+                found[section] = _converter().structure(place[name], section.kind)
     except (
         cattrs.BaseValidationError,
         ValueError,
@@ -112,15 +111,20 @@ def _unstructured_usage(usage: UsageReport) -> Mapping[str, Any]:
     }
 
 
-_converter.register_unstructure_hook(UsageReport, _unstructured_usage)
-# Sections are written and read one by one, each as its own class.
-_omit: Final = cattrs.gen.override(omit=True)
-_converter.register_unstructure_hook(
-    Status, cattrs.gen.make_dict_unstructure_fn(Status, _converter, sections=_omit)
-)
-_converter.register_structure_hook(
-    Status, cattrs.gen.make_dict_structure_fn(Status, _converter, sections=_omit)
-)
+@cache
+def _converter() -> cattrs.preconf.json.JsonConverter:
+    """Made at the first use, as it compiles a function for each class of a status."""
+    converter = cattrs.preconf.json.make_converter()
+    converter.register_unstructure_hook(UsageReport, _unstructured_usage)
+    # Sections are written and read one by one, each as its own class.
+    omit = cattrs.gen.override(omit=True)
+    converter.register_unstructure_hook(
+        Status, cattrs.gen.make_dict_unstructure_fn(Status, converter, sections=omit)
+    )
+    converter.register_structure_hook(
+        Status, cattrs.gen.make_dict_structure_fn(Status, converter, sections=omit)
+    )
+    return converter
 
 
 HISTORY_PATH: Final = "/v1/history"
