@@ -1,4 +1,4 @@
-"""The load of a run: open loops, consumers at the primary, and a watcher."""
+"""The load of a run: open loops, consumers, and a watcher."""
 
 import math
 import os
@@ -14,10 +14,10 @@ from benchmarks.chaos.topologies import Installation, KnownQueues
 from benchmarks.stopwatch import processor_time
 from benchmarks.traffic import BODY, OpenLoop
 from gateway.checker.history import Sampled
-from gateway.checker.operations import Completed, Delivered, Record, fingerprint
+from gateway.checker.operations import Completed, Delivered, Record, Uncertain, fingerprint
 from gateway.demo.audit import pending
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError
+from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import AcceptedBy, Complete, Delivery
 from gateway.ports import Broker, Receiver
 
@@ -30,7 +30,10 @@ _PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @attrs.define(eq=False)
 class Consumer:
-    """Takes all messages of one entity from the primary, and completes them."""
+    """
+    Takes all messages of one entity from the primary, and completes them; through the gateway from
+    both sides, where the scenario receives in an outage.
+    """
 
     installation: Installation
     entity: EntityPath
@@ -64,15 +67,38 @@ class Consumer:
             copy=copy,
             expires=math.inf if delivery.expires is None else None,
         )
-        self.records.append(delivered)
         self.arrivals.setdefault(delivered.message_id, delivered.at)
         if delivery.expires is not None:
             left = (delivery.expires - datetime.now(UTC)).total_seconds()
             self.ends.append((delivered.message_id, delivered.at + left))
+        if self.installation.scenario.receives_in_outage:
+            await self._complete(receiver, delivery, delivered)
+            return
+        self.records.append(delivered)
         await receiver.settle(delivery, Complete())
         if self.installation.primary.server.keeps_completions:
             done = Completed(at=trio.current_time(), entity=self.entity.key, copy=copy)
             self.records.append(done)
+
+    async def _complete(self, receiver: Receiver, delivery: Delivery, delivered: Delivered) -> None:
+        """
+        Record what is done, or perhaps: a message that was only seen at the backlog may come home,
+        as another copy.
+        """
+        is_done: bool | None = None
+        try:
+            await receiver.settle(delivery, Complete())
+            is_done = True
+        except BrokerError as error:
+            is_done = False if error.outcome is Outcome.NOT_SENT else None
+            raise
+        finally:
+            if is_done is not False:
+                self.records.append(delivered)
+            if is_done is None:  # the settlement was cancelled, or had no answer
+                self.records.append(
+                    Uncertain(at=trio.current_time(), message_id=delivered.message_id)
+                )
 
 
 @attrs.frozen

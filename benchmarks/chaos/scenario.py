@@ -199,7 +199,7 @@ class Scenario:
     deadline: float = attrs.field(  # seconds that a producer waits for an answer
         default=DEADLINE, validator=validators.gt(0.0)
     )
-    pairing: Mapping[str, str] = attrs.field(factory=dict)  # further options of the pair
+    pairing: Mapping[str, Any] = attrs.field(factory=dict)  # further options of the pair
     wanted: Wanted = attrs.field(factory=Wanted)
     # Another pair, with a primary of its own, has the same label, key and secondary.
     neighbour: bool = False
@@ -236,6 +236,11 @@ class Scenario:
         """Seconds after which a send may go both ways; infinite: never."""
         after = self.pairing.get("hedge_after")
         return math.inf if after is None else seconds(after)
+
+    @property
+    def receives_in_outage(self) -> bool:
+        """True if consumers are before the gateway, and get messages of the backlog."""
+        return "receive_in_outage" in self.pairing
 
     @property
     def proxied(self) -> bool:

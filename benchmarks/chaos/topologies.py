@@ -253,7 +253,12 @@ class Installation:
             loop.note_acceptors(diverted)
 
     def consumers_client(self) -> AbstractAsyncContextManager[Broker]:
-        """A client for consumers: at the primary itself, except where the gateway is a wire."""
+        """
+        A client for consumers: at the primary itself, except where the gateway is a wire, or gives
+        them messages of the backlog.
+        """
+        if self.scenario.receives_in_outage:
+            return client_of(self.gateway.port, connections=CONNECTIONS)
         if self.topology is Topology.WIRE:
             return self.primary.server.client(self.gateway.port)
         return self.primary.client()
@@ -269,7 +274,13 @@ async def open_installation(
     """Namespaces with their queues, and a gateway; RabbitMQs are gone afterwards."""
     queues = {
         "primary": [EntityPath(queue) for queue in (*entities_of(scenario), BASELINE)],
-        "secondary": [backlog.queue_name(LABEL, index) for index in range(BACKLOG_QUEUES)],
+        "secondary": [
+            *(backlog.queue_name(LABEL, index) for index in range(BACKLOG_QUEUES)),
+            *(
+                backlog.own_queue(LABEL, EntityPath(queue))
+                for queue in scenario.pairing.get("receive_in_outage", ())
+            ),
+        ],
     }
     clocks: dict[FaultTarget, WallClock] = {}
     if scenario.clocked:
