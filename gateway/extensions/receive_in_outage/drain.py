@@ -30,6 +30,9 @@ from gateway.ports import Broker, Receiver
 # Seconds for which the primary counts as well after its answer. It is asked before messages are
 # handed over to it: in an outage each of them would be held for an attempt.
 FRESH: Final = 1.0
+# Seconds after a suspension until a receive that waits is cut. The first diverted message arrives
+# in the same milliseconds: the namespace may have locked it for a request that is cut then.
+LEFT: Final = 1.0
 # Of a lock, for that question. The mover renews a lock at a third: there is room for both.
 HELD_SHARE: Final = 1 / 3
 
@@ -80,7 +83,8 @@ class OwnDrain:
             if not deliveries:
                 return
             self.at.progress.record_received()
-            if not await self._is_primary_well():
+            suspended = self.at.backoffs.is_suspended(self._entity)
+            if suspended or not await self._is_primary_well():
                 await self._give_back(receiver, deliveries)
                 return
             await self._move(mover, deliveries)
@@ -104,6 +108,7 @@ class OwnDrain:
 
     async def _cancel_when_suspended(self, receiving: trio.CancelScope) -> None:
         await self.at.backoffs.wait_until_suspended(self._entity)
+        await trio.sleep(LEFT)
         receiving.cancel()
 
     async def _is_primary_well(self) -> bool:

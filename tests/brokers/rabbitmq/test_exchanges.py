@@ -201,7 +201,8 @@ async def test_a_queue_of_any_name_is_reached_through_the_default_exchange(
             verdicts = await broker.send_many(entity, [[here], [gone]])
         _, _, body = await _on_channel(port, lambda each: each.basic_get(queue, auto_ack=True))
     finally:
-        await _on_channel(port, lambda channel: channel.queue_delete(queue))
+        with trio.CancelScope(shield=True), trio.move_on_after(10):
+            await _on_channel(port, lambda channel: channel.queue_delete(queue))
 
     assert [type(verdict) for verdict in verdicts] == [type(None), InvalidRequest]
     assert body == b"1"
