@@ -193,7 +193,7 @@ class Management:
             skip=operation.skip,
             top=min(operation.top, _MOST),
         )
-        return ops.SessionNames(names=tuple(names), skip=operation.skip)
+        return ops.SessionNames(names=tuple(names), skip=operation.skip + len(names))
 
     async def _delete(self, operation: ops.DeleteMessages) -> ops.Answer:
         holder(self._context, self._entity, operation.session_id)  # a link must hold the session

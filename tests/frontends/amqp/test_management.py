@@ -420,10 +420,11 @@ async def test_a_settlement_by_request_makes_room_on_a_link_of_its_connection(
 async def test_sessions_are_listed(sessions, sdk, autojump_clock):
     await sessions.broker.send(SQ, [Message(session_id=each) for each in "ab"])
 
-    answer = await ask(sdk, ops.ListSessions(), "sq")
-    empty = await reply_to(sdk, ops.ListSessions(skip=2), "sq")
+    first = await ask(sdk, ops.ListSessions(top=1), "sq")
+    second = await ask(sdk, ops.ListSessions(skip=first.skip), "sq")
+    empty = await reply_to(sdk, ops.ListSessions(skip=second.skip), "sq")
 
-    assert answer.names == ("a", "b")
+    assert (first.names, second.names) == (("a",), ("b",))
     assert empty.status == 204
 
 

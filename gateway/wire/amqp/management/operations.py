@@ -209,7 +209,10 @@ class SessionState:
 
 @attrs.frozen(kw_only=True)
 class SessionNames:
-    """`skip`: how many there were before the first of these."""
+    """
+    `skip`: that of the request for the next ones. Java's retired SDK asks with it
+    (`SessionBrowser.getMessageSessionsAsync`), until there are no names.
+    """
 
     names: tuple[str, ...]
     skip: int = 0
