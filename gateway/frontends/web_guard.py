@@ -150,13 +150,14 @@ def _may_be_of_page(headers: Headers) -> bool:
     return is_browser and all(headers.get(name) is None for name in _SET_BY_PROGRAMS)
 
 
+@functools.lru_cache(maxsize=64)  # all requests of a client have the same host
 def _name_of(host: str) -> str:
     """The name or address of a Host header without its port; empty if it has none."""
     match = _HOST.fullmatch(host)
     return match[1].strip("[]").removesuffix(".") if match else ""
 
 
-@functools.lru_cache(maxsize=64)  # all requests of a client have the same host
+@functools.lru_cache(maxsize=64)
 def _is_loopback(name: str) -> bool:
     """True if it names this machine, as every `*.localhost` does (RFC 6761, 6.3)."""
     if name == "localhost" or name.endswith(".localhost"):

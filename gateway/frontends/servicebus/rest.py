@@ -73,7 +73,7 @@ from gateway.wire.servicebus.atom_operations import (
 from gateway.wire.servicebus.errors import build_error, build_refusal, challenged
 
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
-_SLICE: Final = 200  # messages of a batch, which complete some 2.5 ms
+_SLICE: Final = 200  # messages of a batch, which take some 2.5 ms
 _SMALL_SLICE: Final = 50  # beside a light client
 _PAGE: Final = 32  # messages that are peeked in one step
 _MOST_PEEKED: Final = 2 * 1024 * 1024  # bytes, beyond which an answer gets no further page
