@@ -51,8 +51,9 @@ class RelayTarget:
     door: trio.Lock = attrs.field(factory=trio.Lock)  # of who dials while the primary is away
     life: SignOfLife = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "life", SignOfLife(self.dial, self.states, self.slow / 2))
+    @life.default
+    def _its_life(self) -> SignOfLife:
+        return SignOfLife(self.dial, self.states, self.slow / 2)
 
 
 @attrs.define(eq=False)
