@@ -1,7 +1,7 @@
 """Errors and warnings that only the whole configuration shows, not a single key."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
@@ -105,10 +105,7 @@ def _development(config: Config) -> Iterator[str]:
         return
     beyond = [each for each in config.endpoints if not is_loopback(host_of_bind(each.bind))]
     public = [
-        each.bind
-        for each in beyond
-        if each.protocol != RABBITMQ
-        and not (config.accounts if each.protocol == STORAGE_QUEUE else config.access)
+        each.bind for each in beyond if each.protocol != RABBITMQ and not _credentials(config, each)
     ]
     if public:
         yield (
@@ -242,18 +239,22 @@ def _endpoints(config: Config) -> Iterator[str]:
                     " RabbitMQ (rabbitmq: or rabbitmqs:)"
                 )
             continue
-        of_storage = endpoint.protocol == STORAGE_QUEUE
-        known = config.accounts if of_storage else config.access
-        if not known and not config.accepts_public_key(endpoint):
+        if not _credentials(config, endpoint) and not config.accepts_public_key(endpoint):
+            table = "accounts" if endpoint.protocol == STORAGE_QUEUE else "access"
             yield (
                 f"endpoints[{index}].bind: {endpoint.bind} is reachable from other machines:"
-                f" add [[{'accounts' if of_storage else 'access'}]], or bind to 127.0.0.1;"
+                f" add [[{table}]], or bind to 127.0.0.1;"
                 " for tests in a container: development = true"
             )
     # Processes of different kinds may run on different machines.
     fixed = [(each.process, each.bind) for each in config.endpoints if not _is_any(each.bind)]
     for _, bind in sorted({each for each in fixed if fixed.count(each) > 1}):
         yield f"endpoints: {bind} is given twice"
+
+
+def _credentials(config: Config, endpoint: Endpoint) -> Sequence[object]:
+    """The configured credentials of the endpoint's clients."""
+    return config.accounts if endpoint.protocol == STORAGE_QUEUE else config.access
 
 
 def _is_before_rabbitmq(config: Config) -> bool:
