@@ -9,6 +9,7 @@ from pathlib import Path
 
 import attrs
 import trio
+from pamqp import commands
 
 from gateway.brokers.amqp.broker import AmqpBroker
 from gateway.brokers.amqp.broker import open_namespace as open_amqp_namespace
@@ -94,6 +95,23 @@ class SharedCluster:
                 await _patiently(partial(broker.create_queue, queue, properties))
         await self.cluster.keep_queues()
 
+    async def make_classic(self, queue: EntityPath, home: str, others: RabbitmqBroker) -> None:
+        """
+        A durable classic queue at the node `home`, which `others` see.
+
+        A CI run saw a queue that the others did not know, right after the partition of the test
+        before: so it is declared until they do.
+        """
+        declare = commands.Queue.Declare(queue=queue.name, durable=True)
+
+        async def act() -> None:
+            async with self.client(home) as broker:
+                await broker._channels.ask(declare)
+            await others.probe(queue)
+
+        await self.ready()
+        await _patiently(act)
+
     def client(self, *names: str, begins_with: int | None = None) -> RabbitmqBroker:
         """
         Return a client of all nodes, or of those with these names.
@@ -147,13 +165,13 @@ async def _patiently(change: Callable[[], Awaitable[object]]) -> None:
     Make a change that may be made twice; return once the cluster has accepted it.
 
     For some moments after its nodes are together again, a cluster may end the connection with
-    INTERNAL_ERROR when it's told to change a queue.
+    INTERNAL_ERROR when it's told to change a queue, or not know one that a node has.
     """
     with trio.fail_after(PATIENCE):
         while True:
             try:
                 await change()
-            except (OutcomeUnknown, Unavailable):
+            except (EntityNotFound, OutcomeUnknown, Unavailable):
                 await trio.sleep(_PAUSE)
             else:
                 return

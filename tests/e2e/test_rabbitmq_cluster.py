@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import trio
-from pamqp import commands
 
 from gateway.brokers.rabbitmq.broker import RabbitmqBroker
 from gateway.brokers.rabbitmq.receiver import RabbitmqReceiver
@@ -280,11 +279,8 @@ async def test_a_queue_whose_node_is_down_is_an_outage_and_not_missing(
 ) -> None:
     """A classic queue is on one node; the others know that it is there, and say 404."""
     queue = EntityPath("classic")
-    await shared_cluster.ready()
-    async with shared_cluster.client("a") as home:
-        declare = commands.Queue.Declare(queue=queue.name, durable=True)
-        await home._channels.ask(declare)
     async with shared_cluster.client("b", "c") as others:
+        await shared_cluster.make_classic(queue, "a", others)
         await others.send(queue, [numbered(1)])
         await shared_cluster.kill("a")
         try:
