@@ -163,6 +163,7 @@ def services_of_records(
         new_id=runtime.new_id,
         observer=runtime.observer,
         urgent=control.told,
+        on_left=records.reader.expect_stream,
         first_after=rng.uniform(0.0, FIGURES) if syphon is None else 0.0,
     )
 
@@ -181,7 +182,8 @@ async def _described(
         started=runtime.started,
         at=runtime.now(),
         interval=USUAL,
-        sees_others=records.reader.may_read,
+        # A stream that is missing may be readable once it is there.
+        sees_others=records.reader.may_read if records.reader.exists else None,
         orders=records.book.own,
         gateway=gateway,
         syphon=None if syphon is None else _syphon(records, control, syphon),

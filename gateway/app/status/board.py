@@ -128,7 +128,7 @@ class StatusBoard:
                 for text in each.texts
             ),
             not_reached=known.not_reached,
-            reach_unknown=known.unknown,
+            reach_unknown=known.reach_unknown,
         )
 
     @property

@@ -230,6 +230,12 @@ class PairRecords:
     since: datetime | None = None  # of the first reading that succeeded
     refused: int = 0  # records whose seal is wrong, so that they count as none
     unknown: str = "nobody has asked the secondary yet"
+    unread: str = ""  # why no records are read of a secondary that counts its consumers
+
+    @property
+    def reach_unknown(self) -> str:
+        """Why it isn't known which processes follow the orders of others; empty: it is known."""
+        return self.unknown or self.unread
 
     def names(self) -> Iterator[str]:
         """The entities that the processes name."""

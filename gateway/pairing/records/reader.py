@@ -86,6 +86,8 @@ class RecordReader:
     _looked: float = attrs.field(default=-inf, init=False)  # by Trio's clock
     _not_before: float = attrs.field(default=-inf, init=False)  # by Trio's clock
     _has_all: bool = attrs.field(default=False, init=False)  # that were there at the first look
+    _unread: str = attrs.field(default="", init=False)  # why the stream can't be read
+    _is_missing: bool = attrs.field(default=False, init=False)  # the stream, by the last read
 
     async def look(self) -> PairRecords:
         """
@@ -121,6 +123,12 @@ class RecordReader:
         if self.may_read is not False and trio.current_time() >= self._looked + seconds:
             await self.look()
 
+    def expect_stream(self) -> None:
+        """Read a stream again that was missing: this process could leave a record on it."""
+        if self._is_missing:
+            self._is_missing, self.exists, self.may_read, self._not_before = False, True, None, -inf
+            self.changes.notify()
+
     async def _look(self) -> int:
         """Read what is new; return the number of consumers where no syphon tells of itself."""
         await trio.lowlevel.checkpoint()
@@ -147,14 +155,15 @@ class RecordReader:
             await self._read_news(place)
         except (EntityNotFound, NotAuthorized, NotSupported) as error:
             self.may_read, self.exists = False, isinstance(error, NotAuthorized)
-            pause = MISSING if isinstance(error, EntityNotFound) else REFUSED
-            self._not_before = trio.current_time() + pause
+            self._unread, self._is_missing = str(error), isinstance(error, EntityNotFound)
+            self._not_before = trio.current_time() + (MISSING if self._is_missing else REFUSED)
 
     async def _read_news(self, place: RecordPlace) -> None:
         if not await self._read(place) and await self._was_created_again(place):
             self._next, self._has_all = 0, False
             await self._read(place)
         self.may_read = self.exists = True
+        self._unread, self._is_missing = "", False
 
     async def _read(self, place: RecordPlace) -> int:
         """Read the records from `_next` on; return how many messages there were."""
@@ -260,6 +269,7 @@ class RecordReader:
             since=self._since,
             refused=self._refused,
             unknown=unknown,
+            unread=self._unread,
         )
 
 

@@ -52,6 +52,7 @@ class RecordWriter:
     new_id: NewId
     observer: Observer
     urgent: Changes = attrs.field(factory=Changes)
+    on_left: Callable[[], None] = lambda: None  # after each record that the secondary has
     first_after: float = 0.0  # seconds: processes that start together leave theirs one by one
     _refused: bool = attrs.field(default=False, init=False)
     _failed: bool = attrs.field(default=False, init=False)
@@ -141,6 +142,7 @@ class RecordWriter:
             self._failed = not await self._is_left(place, message)
         if not self._failed:
             self._left, self._left_at = record, trio.current_time()
+            self.on_left()
 
     async def _is_left(self, place: RecordPlace, record: Message) -> bool:
         try:

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import count
+from random import Random
 
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound, NotAuthorized
@@ -16,8 +19,9 @@ from gateway.domain.operators.control import Action
 from gateway.domain.operators.given_orders import GivenOrder
 from gateway.pairing.provision import provision
 from gateway.pairing.records.reader import MISSING, PAGE, REFUSED, RecordReader
+from gateway.pairing.records.writer import RecordWriter
 from tests.harness.clocks import VirtualClock
-from tests.pairing.harness import LABEL, virtual_time
+from tests.pairing.harness import LABEL, Events, virtual_time
 from tests.pairing.records.processes import KEYS
 
 pytestmark = virtual_time
@@ -85,6 +89,25 @@ def reader(secondary: Streaming) -> RecordReader:
         label=LABEL,
         clock=VirtualClock(),
         keys=lambda: KEYS,
+    )
+
+
+def writer(secondary: Streaming, looking: RecordReader) -> RecordWriter:
+    async def describe() -> ProcessRecord:
+        await trio.lowlevel.checkpoint()
+        return syphon(1)
+
+    ids = count()
+    return RecordWriter(
+        secondary=secondary,  # type: ignore[arg-type]
+        label=LABEL,
+        keys=lambda: KEYS,
+        describe=describe,
+        interval=30.0,
+        rng=Random(1),
+        new_id=lambda: f"m{next(ids)}",
+        observer=Events(),
+        on_left=looking.expect_stream,
     )
 
 
@@ -179,6 +202,50 @@ async def test_a_refused_read_is_repeated_seldom_and_consumers_are_told_meanwhil
     assert before == 1
     assert (known.consumers, still.alive, looking.may_read) == (1, (), True)
     assert (len(after.alive), after.consumers) == (1, 0)
+
+
+async def test_orders_reach_nobody_that_is_known_while_the_stream_cannot_be_read(
+    secondary: Streaming,
+) -> None:
+    looking = reader(secondary)
+    secondary.error = NotAuthorized("read access to queue refused")
+    refused = (await looking.look()).reach_unknown
+    secondary.error = None
+    await trio.sleep(REFUSED)
+
+    assert refused == "read access to queue refused"
+    assert (await looking.look()).reach_unknown == ""
+
+
+async def test_a_missing_stream_is_read_as_soon_as_a_record_was_left_on_it(
+    secondary: Streaming, nursery: trio.Nursery
+) -> None:
+    looking = reader(secondary)
+    secondary.error = EntityNotFound("none")
+    await looking.look()
+    missing = (looking.may_read, looking.exists)
+    secondary.error = None
+    await nursery.start(writer(secondary, looking).run)
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert missing == (False, False)
+    assert (looking.may_read, looking.exists) == (None, True)
+    assert [each.process for each in (await looking.look()).alive] == ["p"]
+    assert looking.may_read
+
+
+async def test_a_refused_stream_is_not_read_again_for_each_record_of_its_own(
+    secondary: Streaming, nursery: trio.Nursery
+) -> None:
+    looking = reader(secondary)
+    secondary.error = NotAuthorized("read access to queue refused")
+    await looking.look()
+    await nursery.start(writer(secondary, looking).run)
+    await trio.sleep(10 * MINUTE)
+    await looking.look()
+
+    assert len(secondary.messages) > 10
+    assert secondary.reads == 1
 
 
 async def test_syphons_of_earlier_versions_are_known_by_their_consumers(
