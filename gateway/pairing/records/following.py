@@ -21,6 +21,8 @@ SYPHONS_A_SECOND: Final = 5.0
 GATEWAY_READS: Final = 2.0
 LEAST: Final = 60.0
 JITTER: Final = 0.1
+# Seconds for a reading that nobody waits for: a busy secondary may take longer than a status waits.
+PATIENCE: Final = 5.0
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -53,7 +55,7 @@ class OrderFollower:
                 await self.reader.changes.wait(seen)
         while True:
             if self.reader.changes.version == seen:
-                await self.reader.look()
+                await self.reader.look(PATIENCE)
             seen = self.reader.changes.version
             self.follow(self.reader.known)
             with trio.move_on_after(jittered(self.pause(), JITTER, self.rng)):

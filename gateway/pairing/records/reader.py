@@ -27,7 +27,7 @@ from gateway.domain.operators.given_orders import GivenOrder
 from gateway.pairing.records.place import RecordPlace, place_of
 from gateway.ports import Broker, Observer, WallClock
 
-LOOK_LIMIT: Final = 1.0  # seconds
+LOOK_LIMIT: Final = 1.0  # seconds; somebody waits for a status or a start
 PAGE: Final = 100
 MOST_PAGES: Final = 50  # of one look; the next one goes on
 # Seconds after which a queue without new records is asked whether it was created again.
@@ -88,15 +88,25 @@ class RecordReader:
     _has_all: bool = attrs.field(default=False, init=False)  # that were there at the first look
     _unread: str = attrs.field(default="", init=False)  # why the stream can't be read
     _is_missing: bool = attrs.field(default=False, init=False)  # the stream, by the last read
+    _looking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
-    async def look(self) -> PairRecords:
+    async def look(self, seconds: float = LOOK_LIMIT) -> PairRecords:
         """
-        Ask the secondary, for `LOOK_LIMIT` at most. Raises nothing: `unknown` has the reason for
-        which nothing was read. The orders in force by older records are told all the same.
+        Ask the secondary, or wait for a call that asks it now; for so long at most. Raises nothing:
+        `unknown` has the reason for which nothing was read. The orders in force by older records
+        are told all the same.
         """
+        if self._looking.locked():
+            with trio.move_on_after(seconds):
+                await self.changes.wait_next()
+            return self.known
+        async with self._looking:
+            return await self._ask(seconds)
+
+    async def _ask(self, seconds: float) -> PairRecords:
         self.pages, self._looked = 0, trio.current_time()
         consumers, unknown = 0, "the secondary doesn't answer"
-        with trio.move_on_after(LOOK_LIMIT):
+        with trio.move_on_after(seconds):
             try:
                 consumers = await self._look()
                 unknown = ""

@@ -18,7 +18,8 @@ from gateway.domain.message import Delivery, Message
 from gateway.domain.operators.control import Action
 from gateway.domain.operators.given_orders import GivenOrder
 from gateway.pairing.provision import provision
-from gateway.pairing.records.reader import MISSING, PAGE, REFUSED, RecordReader
+from gateway.pairing.records.following import PATIENCE
+from gateway.pairing.records.reader import LOOK_LIMIT, MISSING, PAGE, REFUSED, RecordReader
 from gateway.pairing.records.writer import RecordWriter
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import LABEL, Events, virtual_time
@@ -35,6 +36,7 @@ class Streaming:
 
     error: BrokerError | None = None
     consumers: int = 0
+    delay: float = 0.0  # seconds of a read
     reads: int = 0
     messages: list[Message] = attrs.field(factory=list)
     made: list[EntityPath] = attrs.field(factory=list)
@@ -62,7 +64,7 @@ class Streaming:
         self, stream: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
         self.reads += 1
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.delay)
         if self.error is not None:
             raise self.error
         first = max(0, from_sequence - 1)
@@ -246,6 +248,25 @@ async def test_a_refused_stream_is_not_read_again_for_each_record_of_its_own(
 
     assert len(secondary.messages) > 10
     assert secondary.reads == 1
+
+
+async def test_a_reading_with_patience_is_shared_with_a_status_that_waits_less(
+    secondary: Streaming, nursery: trio.Nursery
+) -> None:
+    looking = reader(secondary)
+    await secondary.leave(syphon(1))
+    await looking.look()
+    secondary.delay = 2.0  # of each of two pages
+    await secondary.leave(syphon(2, process="second"))
+    nursery.start_soon(looking.look, PATIENCE)
+    await trio.sleep(1)
+    began = trio.current_time()
+    meanwhile = await looking.look()
+    waited = trio.current_time() - began
+    await trio.sleep(3)
+
+    assert (len(meanwhile.alive), meanwhile.unknown, waited) == (1, "", LOOK_LIMIT)
+    assert {each.process for each in looking.known.alive} == {"p", "second"}
 
 
 async def test_syphons_of_earlier_versions_are_known_by_their_consumers(
