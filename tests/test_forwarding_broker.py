@@ -8,6 +8,7 @@ import pytest
 
 from gateway import capabilities
 from gateway.brokers.joined.receiver import JoinedReceiver
+from gateway.brokers.joined.settling import JoinedSettling
 from gateway.capabilities import (
     BoundsSends,
     ChangesBody,
@@ -318,9 +319,8 @@ def test_the_rule_holds_for_all_wrappers_of_the_gateway() -> None:
 
     found = {name(each) for each in below(Wrapper) if each.__module__.startswith("gateway.")}
 
-    assert found - set(
-        map(name, (ForwardingBroker, SendWrapper, ClaimedSession, InterceptedSession))
-    ) == set(map(name, WRAPPERS))
+    parts = (ForwardingBroker, SendWrapper, ClaimedSession, InterceptedSession, JoinedSettling)
+    assert found - set(map(name, parts)) == set(map(name, WRAPPERS))
 
 
 def test_each_protocol_is_registered_as_a_capability() -> None:

@@ -14,21 +14,17 @@ If no call waits for `LINGER` seconds, the tasks stop receiving and give back th
 import math
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import attrs
 import trio
 
-from gateway.brokers.joined.sequence import (
-    by_place,
-    has_room,
-    inward,
-    outward,
-    place_of,
-)
+from gateway.brokers.joined.queues import JoinedQueues, JoinedSource
+from gateway.brokers.joined.sequence import by_place
+from gateway.brokers.joined.settling import JoinedSettling, takes_back
 from gateway.brokers.task_scope import TaskScope
 from gateway.capabilities import (
     ChangesBody,
@@ -37,17 +33,13 @@ from gateway.capabilities import (
     Polls,
     ReceivesAvailable,
     ReceivesDeferred,
-    TakesBack,
-    TransactedSettlement,
 )
-from gateway.capabilities.settling import SettlementDoubts, settle_all
 from gateway.changes import Changes
-from gateway.domain.bounded import Bounded
 from gateway.domain.clocks.lock_ends import USUAL_LOCK
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, Outcome
-from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
-from gateway.offering import Wrapper, offered, required
+from gateway.domain.errors import BrokerError, MessageNotFound, Outcome
+from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode
+from gateway.offering import offered, required
 from gateway.ports import Receiver, WallClock
 
 C = TypeVar("C")
@@ -59,69 +51,12 @@ _GRACE: Final = 0.5  # seconds for the other queues, once the leading one has sa
 # Capabilities of the receiver that has the delivery, whatever the others can.
 _OF_ONE_DELIVERY: Final = frozenset((ChangesBody, Enlists, KeepsMessages, ReceivesDeferred))
 _CLOSE_TIMEOUT: Final = 5.0
-_MOST_UNSETTLED: Final = 100_000  # whose queue is remembered; the messages of older ones come again
-
-
-class JoinedQueues(Protocol):
-    """The queues that are received from as one, each at its place among them."""
-
-    @property
-    def leading(self) -> int | None:
-        """
-        The place of the queue that decides what the entity is: an error of it that is no outage is
-        that of each receive, and only it may say that there are no messages. None: all queues are
-        alike.
-        """
-        ...
-
-    @property
-    def changes(self) -> Changes:
-        """Of `places`."""
-        ...
-
-    def places(self) -> Collection[int]:
-        """The places that there are now."""
-        ...
-
-    def open_receiver(self, place: int) -> AbstractAsyncContextManager[Receiver]:
-        """As `Broker.open_receiver`, of the queue at that place."""
-        ...
-
-    async def wait_before_retry(self, place: int, error: BrokerError, failures: int) -> None:
-        """Return when to try that queue again, after as many failures in a row."""
-        ...
-
-    def check_enlisted(self, place: int) -> None:
-        """
-        Check that deliveries of that queue can be settled in a transaction.
-
-        Raises:
-            NotSupported: they can't.
-        """
-        ...
-
-
-@attrs.define(eq=False, kw_only=True)
-class _JoinedSource:
-    """A queue as a source: its receiver, once that is open, and why it can't be received from."""
-
-    place: int
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    receiver: Receiver | None = None
-    receiving: trio.CancelScope | None = None
-    error: BrokerError | None = None
-    kept: int = 0  # deliveries among `JoinedReceiver._ready`
-
-    @property
-    def is_undecided(self) -> bool:
-        """True if it isn't known yet whether the queue can be received from."""
-        return self.receiver is None and self.error is None
 
 
 class _KeptDelivery(NamedTuple):
     """A delivery that no call has returned yet, and the end of its lock by Trio's clock."""
 
-    source: _JoinedSource
+    source: JoinedSource
     delivery: Delivery
     until: float
 
@@ -150,7 +85,7 @@ async def open_joined_receiver(
 
 
 @attrs.define(eq=False, kw_only=True)
-class JoinedReceiver(Wrapper):
+class JoinedReceiver(JoinedSettling):
     """
     A `Receiver` whose deliveries come from all queues. It offers the capabilities that the open
     ones have in common, and of those that concern one delivery the leading queue's. In
@@ -158,19 +93,11 @@ class JoinedReceiver(Wrapper):
     are kept for the next call must not be lost.
     """
 
-    queues: JoinedQueues
-    entity: EntityPath
     mode: ReceiveMode
     clock: WallClock
     rng: random.Random
     _first: Receiver | None = attrs.field(default=None, init=False)
-    _sources: dict[int, _JoinedSource] = attrs.field(factory=dict, init=False)
     _ready: deque[_KeptDelivery] = attrs.field(factory=deque, init=False)
-    _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
-    # By lock token, of unsettled deliveries whose sequence number has no room for the place.
-    _origins: Bounded[str | None, int] = attrs.field(
-        factory=lambda: Bounded(_MOST_UNSETTLED), init=False
-    )
     _news: Changes = attrs.field(factory=Changes, init=False)  # deliveries, errors
     _wanted: Changes = attrs.field(factory=Changes, init=False)  # calls that wait
     _limit: int = attrs.field(default=1, init=False)
@@ -196,7 +123,7 @@ class JoinedReceiver(Wrapper):
         return super().offer(capability)
 
     @property
-    def _leading(self) -> _JoinedSource | None:
+    def _leading(self) -> JoinedSource | None:
         place = self.queues.leading
         return None if place is None else self._sources.get(place)
 
@@ -223,14 +150,14 @@ class JoinedReceiver(Wrapper):
             while True:
                 seen, places = self.queues.changes.version, set(self.queues.places())
                 for place in sorted(places - self._sources.keys()):
-                    source = self._sources[place] = _JoinedSource(place=place)
+                    source = self._sources[place] = JoinedSource(place=place)
                     nursery.start_soon(self._serve, source)
                 for place in self._sources.keys() - places:
                     self._remove(self._sources.pop(place))
                     self._news.notify()
                 await self.queues.changes.wait(seen)
 
-    def _remove(self, source: _JoinedSource) -> None:
+    def _remove(self, source: JoinedSource) -> None:
         """Stop receiving from the queue. Its receiver gives back the kept messages."""
         self._ready = deque(each for each in self._ready if each.source is not source)
         source.scope.cancel()
@@ -297,7 +224,7 @@ class JoinedReceiver(Wrapper):
 
     async def _poll_once(
         self,
-        source: _JoinedSource,
+        source: JoinedSource,
         limit: int,
         errors: dict[int, BrokerError],
         look: trio.CancelScope,
@@ -316,7 +243,7 @@ class JoinedReceiver(Wrapper):
             errors[source.place] = error
         self._hasten(source, look)
 
-    def _hasten(self, source: _JoinedSource, look: trio.CancelScope) -> None:
+    def _hasten(self, source: JoinedSource, look: trio.CancelScope) -> None:
         """Let no queue that hangs keep what another one has found, or the leading one's answer."""
         if self.queues.leading is None:
             return
@@ -325,14 +252,14 @@ class JoinedReceiver(Wrapper):
         elif source is self._leading:
             look.deadline = min(look.deadline, trio.current_time() + _GRACE)
 
-    async def _interrupt(self, source: _JoinedSource) -> None:
+    async def _interrupt(self, source: JoinedSource) -> None:
         receiving = source.receiving
         if receiving is not None:
             receiving.cancel()
             while source.receiving is receiving:
                 await self._news.wait_next()
 
-    def _keep(self, source: _JoinedSource, found: Sequence[Delivery]) -> None:
+    def _keep(self, source: JoinedSource, found: Sequence[Delivery]) -> None:
         if not source.scope.cancel_called:  # otherwise its receiver gives them back
             date, now = self.clock(), trio.current_time()
             for each in found:
@@ -402,7 +329,7 @@ class JoinedReceiver(Wrapper):
             if error is None or error.outcome is Outcome.UNKNOWN
         ]
 
-    async def _serve(self, source: _JoinedSource) -> None:
+    async def _serve(self, source: JoinedSource) -> None:
         """Receive from one queue while calls wait, until its scope is cancelled."""
         failures = 0
         with source.scope:
@@ -419,7 +346,7 @@ class JoinedReceiver(Wrapper):
                     failures += 1
                     await self._pause(source, error, failures)
 
-    async def _receive_from(self, source: _JoinedSource, receiver: Receiver) -> None:
+    async def _receive_from(self, source: JoinedSource, receiver: Receiver) -> None:
         failures = 0
         while True:
             seen = self._wanted.version
@@ -441,7 +368,7 @@ class JoinedReceiver(Wrapper):
                 if self._looking:
                     self._news.notify()
 
-    async def _pause(self, source: _JoinedSource, error: BrokerError, failures: int) -> None:
+    async def _pause(self, source: JoinedSource, error: BrokerError, failures: int) -> None:
         """Wait before the next attempt; less, if a call waits and no queue works."""
         source.error = error
         self._news.notify()
@@ -450,7 +377,7 @@ class JoinedReceiver(Wrapper):
             await self.queues.wait_before_retry(source.place, error, failures)
             nursery.cancel_scope.cancel()
 
-    async def _wait_wanted(self, source: _JoinedSource, pause: trio.CancelScope) -> None:
+    async def _wait_wanted(self, source: JoinedSource, pause: trio.CancelScope) -> None:
         while source.error is not None:
             await self._wanted.wait_next()
         pause.cancel()
@@ -484,7 +411,7 @@ class JoinedReceiver(Wrapper):
         Release the kept messages, unless the namespace would count the release as a delivery: they
         are then kept for a later call, as long as their locks hold.
         """
-        for kept in [each for each in self._ready if _takes_back(each.source.receiver)]:
+        for kept in [each for each in self._ready if takes_back(each.source.receiver)]:
             if kept not in self._ready:
                 continue  # a call has taken it meanwhile
             self._ready.remove(kept)
@@ -493,91 +420,6 @@ class JoinedReceiver(Wrapper):
             if source.receiver is not None:
                 with suppress(BrokerError):  # the message's lock expires instead
                     await source.receiver.settle(self._inward(delivery), Abandon(delivered=False))
-
-    # --- settling
-
-    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        with self._doubts.settling(delivery.lock_token):
-            await self._receiver_of(delivery).settle(self._inward(delivery), settlement)
-        self._origins.pop(delivery.lock_token, None)
-
-    async def renew(self, delivery: Delivery) -> datetime:
-        with self._doubts.using(delivery.lock_token):
-            return await self._receiver_of(delivery).renew(self._inward(delivery))
-
-    async def settle_many(
-        self, settlements: Sequence[tuple[Delivery, Settlement]]
-    ) -> Sequence[BrokerError | None]:
-        """As `SettlesMany.settle_many`; the queues settle at the same time."""
-        verdicts: list[BrokerError | None] = [None] * len(settlements)
-        of_place: dict[int, list[int]] = {}
-        for index, (delivery, _) in enumerate(settlements):
-            of_place.setdefault(self._place_of(delivery), []).append(index)
-
-        async def settle(indexes: Sequence[int]) -> None:
-            found = await self._settle_at([settlements[index] for index in indexes])
-            for index, verdict in zip(indexes, found, strict=True):
-                verdicts[index] = verdict
-
-        if len(of_place) == 1:
-            await settle(*of_place.values())
-        else:
-            async with trio.open_nursery() as nursery:
-                for indexes in of_place.values():
-                    nursery.start_soon(settle, indexes)
-        return verdicts
-
-    async def _settle_at(
-        self, settlements: Sequence[tuple[Delivery, Settlement]]
-    ) -> Sequence[BrokerError | None]:
-        """Settle deliveries of one queue."""
-        for delivery, _ in settlements:
-            self._doubts.begin(delivery.lock_token)
-        try:
-            receiver = self._receiver_of(settlements[0][0])
-        except LockLost as error:
-            return self._verdicts(settlements, [error] * len(settlements))
-        own = [(self._inward(delivery), settlement) for delivery, settlement in settlements]
-        found = await settle_all(receiver, own)
-        for (delivery, _), verdict in zip(own, found, strict=True):
-            if verdict is None:
-                self._origins.pop(delivery.lock_token, None)
-        return self._verdicts(settlements, found)
-
-    def _verdicts(
-        self,
-        settlements: Sequence[tuple[Delivery, Settlement]],
-        found: Sequence[BrokerError | None],
-    ) -> Sequence[BrokerError | None]:
-        return [
-            self._doubts.resolve(delivery.lock_token, verdict)
-            for (delivery, _), verdict in zip(settlements, found, strict=True)
-        ]
-
-    def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
-        """As `Enlists.enlist`; the queues say which of them can be settled so."""
-        place = self._place_of(delivery)
-        self.queues.check_enlisted(place)
-        enlists = required(self._receiver_at(place), Enlists)
-        return enlists.enlist(self._inward(delivery), settlement)
-
-    def forget_message(self, delivery: Delivery) -> None:
-        """As `KeepsMessages.forget_message`."""
-        source = self._sources.get(self._place_of(delivery))
-        keeps = source and source.receiver and offered(source.receiver, KeepsMessages)
-        if keeps:
-            keeps.forget_message(self._inward(delivery))
-
-    async def change_body(self, delivery: Delivery, body: bytes) -> datetime:
-        """As `ChangesBody.change_body`."""
-        changes = required(self._receiver_of(delivery), ChangesBody)
-        return await changes.change_body(self._inward(delivery), body)
-
-    @property
-    def takes_back_uncounted(self) -> bool:
-        """As `TakesBack.takes_back_uncounted`: true if all queues do."""
-        sources = self._sources.values()
-        return all(_takes_back(each.receiver) for each in sources if each.receiver is not None)
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """
@@ -599,22 +441,6 @@ class JoinedReceiver(Wrapper):
             raise
         return await self._deleted(taken) if self._deletes else taken
 
-    def _outward(self, place: int, delivery: Delivery) -> Delivery:
-        if has_room(delivery):
-            return outward(delivery, place)
-        self._origins[delivery.lock_token] = place
-        return delivery
-
-    def _inward(self, delivery: Delivery) -> Delivery:
-        return delivery if delivery.lock_token in self._origins else inward(delivery)
-
-    def _place_of(self, delivery: Delivery) -> int:
-        origin = self._origins.get(delivery.lock_token)
-        return place_of(delivery) if origin is None else origin
-
-    def _receiver_of(self, delivery: Delivery) -> Receiver:
-        return self._receiver_at(self._place_of(delivery))
-
     async def _opened_at(self, place: int) -> Receiver:
         """
         The receiver of the queue at that place, once it is open.
@@ -633,15 +459,6 @@ class JoinedReceiver(Wrapper):
                 raise source.error
             await self._news.wait(seen)
 
-    def _receiver_at(self, place: int) -> Receiver:
-        source = self._sources.get(place)
-        if source is None or source.receiver is None:
-            raise LockLost(
-                f"{self.entity}: its queue {place} isn't received from here any more; those of its"
-                " messages that weren't settled are delivered again"
-            )
-        return source.receiver
-
 
 def _by_number(found: Mapping[int, Delivery], numbers: Sequence[int]) -> list[Delivery]:
     """
@@ -654,11 +471,6 @@ def _by_number(found: Mapping[int, Delivery], numbers: Sequence[int]) -> list[De
         if number not in found:
             raise MessageNotFound(f"{number}: a queue has returned no message with that number")
     return [found[number] for number in numbers]
-
-
-def _takes_back(receiver: Receiver | None) -> bool:
-    takes_back = None if receiver is None else offered(receiver, TakesBack)
-    return takes_back is not None and takes_back.takes_back_uncounted
 
 
 def _seconds_locked(locked_until: datetime | None, date: datetime) -> float:

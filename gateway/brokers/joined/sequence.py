@@ -7,7 +7,7 @@ in another process, and no table of deliveries is needed.
     bits 52..0    the sequence number in that queue
 
 RabbitMQ, which finds nothing by such a number, makes larger ones; so does Service Bus for
-partitioned entities. They stay as they are: `JoinedReceiver` remembers where they came from.
+partitioned entities. They stay as they are: `JoinedSettling` remembers where they came from.
 """
 
 from collections.abc import Mapping, Sequence
