@@ -4,7 +4,7 @@ import trio
 
 from gateway.app.assembly.parts import Parts
 from gateway.app.runtime import Runtime
-from gateway.brokers.rabbitmq.broker import read_address
+from gateway.brokers.rabbitmq.address import read_address
 from gateway.config.options import Config
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
 from gateway.frontends.rabbitmq.session import RelayTarget

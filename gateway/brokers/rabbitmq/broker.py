@@ -8,7 +8,6 @@ configure right is needed: sending needs write on `amq.default`; receiving needs
 and dead-lettering the same as sending.
 """
 
-import math
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -17,12 +16,12 @@ from functools import partial
 from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Any, Final, Self
-from urllib.parse import unquote
 
 import attrs
 import trio
 
 from gateway.brokers.meter import Meter
+from gateway.brokers.rabbitmq.address import read_address
 from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.deliveries import token_prefix
 from gateway.brokers.rabbitmq.limited import LimitedConnection, UserLimit
@@ -65,21 +64,17 @@ from gateway.domain.errors import (
 )
 from gateway.domain.identity import Identity, known_to_all, rabbitmq_identity
 from gateway.domain.message import Delivery, Message, ReceiveMode
-from gateway.net.hosts import Hosts, places_of
+from gateway.net.hosts import Hosts
 from gateway.net.rabbitmq.connection import BrokerLogin, RabbitmqConnection, connect
 from gateway.net.reconnecting import ANY_TIME, Failures, Reconnecting
 from gateway.net.server_address import ServerAddress
-from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
-from gateway.wire.http.hosts import parse_server_url
-from gateway.wire.rabbitmq.content import MAX_SHORT
 from gateway.wire.rabbitmq.exchanges import exchange_in
 from gateway.wire.rabbitmq.frames import Login
 from gateway.wire.rabbitmq.management import ManagementLogin
 from gateway.wire.rabbitmq.properties import Outgoing
 from gateway.wire.rabbitmq.queues import DeclareQueue, DeleteQueue
 
-_PORTS: Final = {"rabbitmq": 5672, "rabbitmqs": 5671}
 _CLOSE_TIMEOUT: Final = 2.0  # seconds: a broker that is alive answers a close within a round trip
 # Bytes per message, as in Service Bus; assumed until the first message arrives.
 _USUAL_LIMIT: Final = 256 * 1024
@@ -131,46 +126,6 @@ def open_namespace(
         rng=rng,
         management=management,
     )
-
-
-def read_address(
-    scheme: str, rest: str, options: RabbitmqOptions
-) -> tuple[Sequence[ServerAddress], Login]:
-    """
-    The nodes of a namespace's URL, and the gateway's login there.
-
-    Raises:
-        InvalidRequest: a part of the URL is invalid, or a certificate can't be read.
-    """
-    try:
-        parts = parse_server_url(f"{scheme}:{rest}")
-    except InvalidRequest as error:
-        raise InvalidRequest(f"URL of a namespace: {error}") from error
-    vhost = unquote(parts.path[1:]) or "/"
-    if parts.more or "/" in parts.path[1:]:
-        raise InvalidRequest(
-            f"URL of a namespace: {scheme}://user:password@host:port/vhost expected"
-        )
-    if parts.password and options.password:
-        raise InvalidRequest("password: given in the URL, too; remove one of the two")
-    if len(vhost.encode()) > MAX_SHORT:
-        raise InvalidRequest(f"URL of a namespace: vhost: at most {MAX_SHORT} bytes expected")
-    certified = scheme == "rabbitmqs" and options.tls.certificate is not None
-    if not parts.user and not certified:
-        raise InvalidRequest("URL of a namespace: a user expected, or a tls.certificate")
-    if parts.user and not (parts.password or options.password):
-        raise InvalidRequest('password: missing; set password = { env = "NAME" }')
-    try:
-        tls = client_context(options.tls) if scheme == "rabbitmqs" else None
-    except TlsFileError as error:
-        raise InvalidRequest(f"tls: {error}") from error
-    login = Login(
-        user=parts.user,
-        password=parts.password or options.password,
-        vhost=vhost,
-        heartbeat=math.ceil(options.heartbeat),
-    )
-    return places_of(parts.hosts, _PORTS[scheme], tls), login
 
 
 @attrs.define(eq=False, kw_only=True)
