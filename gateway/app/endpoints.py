@@ -206,7 +206,7 @@ def make_makings(
         accounts=Accounts(
             config.accounts,
             wall_clock=runtime.now,
-            loopback=config.accepts_public_key(endpoint),
+            accepts_well_known_key=config.accepts_well_known_key(endpoint),
             on_refused=parts.refusals.at(endpoint.protocol),
             authorizer=basis.authorizer,
         ),
@@ -223,11 +223,11 @@ def make_basis(
 ) -> Basis:
     """The parts of that endpoint that need no gateway."""
     endpoint = config.endpoints[index]
-    accepts_public_key = config.accepts_public_key(endpoint)
+    accepts_well_known_key = config.accepts_well_known_key(endpoint)
     authorizer = Authorizer(
         config.access,
         wall_clock=runtime.now,
-        loopback=accepts_public_key,
+        accepts_well_known_key=accepts_well_known_key,
         on_refused=refusals.at(endpoint.protocol),
         issuers=issuers,
     )
@@ -243,7 +243,7 @@ def make_basis(
     # Without credentials clients have rights over AMQP only.
     of_websockets = attrs.evolve(
         guard,
-        is_open=lambda: guard.is_open() or (accepts_public_key and authorizer.takes_anonymous),
+        is_open=lambda: guard.is_open() or (accepts_well_known_key and authorizer.takes_anonymous),
         has_certificate=lambda: guard.has_certificate() or authorizer.takes_anonymous,
     )
     return Basis(

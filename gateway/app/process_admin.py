@@ -61,7 +61,7 @@ class ProcessAdmin:
         memory = config.limits.http.max_body_memory
         budget = FairBudget(memory, memory)
         for number, endpoint in config.endpoints_of(self.process).items():
-            if not config.access and not config.accepts_public_key(endpoint):
+            if not config.access and not config.accepts_well_known_key(endpoint):
                 text = f"{endpoint.bind} isn't a loopback address: add [[access]]"
                 raise Failure(text, ExitCode.WRONG)
             refusals = self.board.refusals

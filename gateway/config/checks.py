@@ -65,7 +65,7 @@ def warnings_of(config: Config) -> list[str]:
     """Return a line for each setting that is allowed and seldom wise."""
     found = [*_short_grace(config), *_shared_port(config), *_plain_text(config)]
     found += [*_idle_issuers(config), *_idle_certificates(config), *_anonymous(config)]
-    found += [*_public_keys(config), *_development(config)]
+    found += [*_well_known_keys(config), *_development(config)]
     if config.pairing is not None:
         found += warnings_of_pair(config, config.pairing)
     return [*found, *(warning for warn in parts("warnings") for warning in warn(config))]
@@ -81,7 +81,7 @@ def _plain_text(config: Config) -> Iterator[str]:
             )
 
 
-def _public_keys(config: Config) -> Iterator[str]:
+def _well_known_keys(config: Config) -> Iterator[str]:
     """
     Endpoints on this machine that accept the emulators' key, although others need a secret: all of
     them serve the same queues.
@@ -95,8 +95,8 @@ def _public_keys(config: Config) -> Iterator[str]:
             continue
         names = ("accounts", "access") if of_storage else ("access", "accounts")
         yield (
-            f"endpoints[{index}]: without [[{names[0]}]] it accepts the emulators' public key, with"
-            f" all rights, whatever [[{names[1]}]] restricts: add [[{names[0]}]]"
+            f"endpoints[{index}]: without [[{names[0]}]] it accepts the emulators' well-known key,"
+            f" with all rights, whatever [[{names[1]}]] restricts: add [[{names[0]}]]"
         )
 
 
@@ -109,8 +109,8 @@ def _development(config: Config) -> Iterator[str]:
     ]
     if public:
         yield (
-            f"development: {', '.join(public)} accepts the emulators' public key, with all rights,"
-            " from every machine that reaches it"
+            f"development: {', '.join(public)} accepts the emulators' well-known key, with all"
+            " rights, from every machine that reaches it"
         )
 
 
@@ -239,7 +239,7 @@ def _endpoints(config: Config) -> Iterator[str]:
                     " RabbitMQ (rabbitmq: or rabbitmqs:)"
                 )
             continue
-        if not _credentials(config, endpoint) and not config.accepts_public_key(endpoint):
+        if not _credentials(config, endpoint) and not config.accepts_well_known_key(endpoint):
             table = "accounts" if endpoint.protocol == STORAGE_QUEUE else "access"
             yield (
                 f"endpoints[{index}].bind: {endpoint.bind} is reachable from other machines:"

@@ -78,7 +78,7 @@ def _encryption(pairing: Pairing) -> Iterator[str]:
 
 def _beyond_this_machine(config: Config, pairing: Pairing) -> Iterator[bool]:
     for endpoint in config.endpoints:
-        yield not config.accepts_public_key(endpoint)
+        yield not config.accepts_well_known_key(endpoint)
     for name in (pairing.primary, pairing.secondary):
         namespace = config.namespaces.get(name)
         hosts = hosts_of(location_of(namespace)) if namespace is not None else ()

@@ -340,10 +340,10 @@ class Config(HasTables):
         numbered = enumerate(self.endpoints)
         return {number: each for number, each in numbered if each.process == process}
 
-    def accepts_public_key(self, endpoint: Endpoint) -> bool:
+    def accepts_well_known_key(self, endpoint: Endpoint) -> bool:
         """
-        True if the endpoint accepts the emulators' credentials, which are public, while none are
-        configured.
+        True if the endpoint accepts the emulators' well-known key or account while no credentials
+        are configured.
         """
         return self.development or is_loopback(host_of_bind(endpoint.bind))
 

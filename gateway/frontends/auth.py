@@ -64,8 +64,8 @@ class Authorizer:
     """
     Authenticates clients and checks their rights on one endpoint.
 
-    An endpoint without policies accepts the emulator's well-known key if it is on loopback, and no
-    key at all otherwise.
+    Without policies, an endpoint with `accepts_well_known_key` accepts the emulators' key alone,
+    and any other endpoint no key at all.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Authorizer:
         policies: Iterable[AccessPolicy],
         *,
         wall_clock: WallClock,
-        loopback: bool,
+        accepts_well_known_key: bool = False,
         on_refused: OnRefused = _ignore,
         issuers: Issuers | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class Authorizer:
             ValueError: two policies have the same name.
         """
         self._wall_clock = wall_clock
-        self._loopback = loopback
+        self._accepts_well_known_key = accepts_well_known_key
         self._on_refused = on_refused
         self.issuers = issuers
         if issuers is not None:
@@ -105,7 +105,7 @@ class Authorizer:
         Raises:
             ValueError: two policies have the same name; the previous policies stay.
         """
-        chosen = tuple(policies) or ((EMULATOR_POLICY,) if self._loopback else ())
+        chosen = tuple(policies) or ((EMULATOR_POLICY,) if self._accepts_well_known_key else ())
         by_name = {policy.name: policy for policy in chosen}
         if len(by_name) < len(chosen):
             raise ValueError("access policies: two have the same name")
@@ -121,7 +121,7 @@ class Authorizer:
 
     @property
     def is_open(self) -> bool:
-        """True if the only key is the emulator's, which is public."""
+        """True if the only key is the emulators' well-known one."""
         return self._policies == {EMULATOR_POLICY.name: EMULATOR_POLICY}
 
     @property

@@ -1,7 +1,7 @@
 """
 Keeps pages of other sites out of endpoints that need no secret.
 
-On loopback an endpoint without access policies accepts a public key, or no key. So a page in a
+On loopback an endpoint without access policies accepts a well-known key, or none. So a page in a
 local browser could do everything that a client can. The browser sends the page's origin (`Origin`)
 and the name that it connects to (`Host`), which after DNS rebinding is the other site's. With
 access policies a page has no key, and this module checks nothing.

@@ -750,7 +750,7 @@ def test_development_opens_an_endpoint_beyond_this_machine_and_is_warned_of(
 
     assert "endpoints[0].bind: 0.0.0.0:1 is reachable" in problems(text)[0]
     assert warnings(f"development = true\n{text}", tmp_path) == (
-        "development: 0.0.0.0:1 accepts the emulators' public key, with all rights, from every"
+        "development: 0.0.0.0:1 accepts the emulators' well-known key, with all rights, from every"
         " machine that reaches it",
     )
 

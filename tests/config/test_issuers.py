@@ -161,13 +161,13 @@ ACCOUNTS = '[[accounts]]\nname = "contoso"\nkey = { env = "KEY" }\n'
         ("storage-queue", "", ""),
     ],
 )
-def test_a_public_key_beside_secret_ones_is_a_doubt(
+def test_a_well_known_key_beside_secret_ones_is_a_doubt(
     protocol: str, credentials: str, lacking: str, tmp_path: Path
 ) -> None:
     text = BY_KEY.format(protocol=protocol) + credentials
     environ = {"KEY": "YSBzZWNyZXQgb2Ygc2l4dGVlbg=="}
     loaded = parse(text, source="x", folder=tmp_path, environ=environ)
 
-    found = [each for each in loaded.warnings if "public key" in each]
+    found = [each for each in loaded.warnings if "well-known key" in each]
     assert bool(found) is bool(lacking)
     assert all(f"add {lacking}" in each for each in found)

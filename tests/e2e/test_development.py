@@ -84,7 +84,7 @@ async def test_the_emulators_samples_run_unchanged_from_another_container(
     assert json.loads(done.stdout) == ["Hello, Azure Service Bus!"] * 2
     assert b"<Label>subject1</Label>" in rules
     [warning] = [line for line in gateway.log if "development" in str(line)]
-    assert "accepts the emulators' public key" in str(warning)
+    assert "accepts the emulators' well-known key" in str(warning)
 
 
 async def test_the_images_own_file_of_entities_makes_none_and_the_probe_is_answered(

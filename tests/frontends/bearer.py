@@ -75,7 +75,7 @@ class World:
         return Authorizer(
             policies,
             wall_clock=wall_clock,
-            loopback=True,
+            accepts_well_known_key=True,
             issuers=self.issuers,
             on_refused=lambda name, why: self.refusals.append((name, why.value)),
         )

@@ -115,7 +115,7 @@ def frontend_of(broker: object, leases: Leases) -> ServiceBusRestFrontend:
     return ServiceBusRestFrontend(
         broker=broker,  # type: ignore[arg-type]
         leases=leases,
-        authorizer=Authorizer(POLICIES, wall_clock=wall_clock, loopback=True),
+        authorizer=Authorizer(POLICIES, wall_clock=wall_clock),
         wall_clock=wall_clock,
         new_id=numbered().__next__,
         options=RestOptions(namespace="east"),

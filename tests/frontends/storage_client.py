@@ -152,7 +152,7 @@ async def open_client(
         lent = LeasedVisibility(broker, leases, clock)
         await nursery.start(lent.run)
         accounts = Accounts(
-            [StorageAccount(name=ACCOUNT, keys=(KEY, SECOND_KEY))], wall_clock=clock, loopback=True
+            [StorageAccount(name=ACCOUNT, keys=(KEY, SECOND_KEY))], wall_clock=clock
         )
         frontend = StorageQueueFrontend(
             operations=StorageOperations(

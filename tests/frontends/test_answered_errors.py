@@ -90,7 +90,7 @@ async def test_a_refused_body_over_storage_is_forgotten(autojump_clock: MockCloc
 
 async def test_a_refused_body_over_amqp_is_forgotten(autojump_clock: MockClock) -> None:
     async with opened() as (broker, leases, nursery):
-        authorizer = Authorizer(POLICIES, wall_clock=wall_clock, loopback=True)
+        authorizer = Authorizer(POLICIES, wall_clock=wall_clock)
         frontend = AmqpFrontend(
             broker=broker, leases=leases, authorizer=authorizer, wall_clock=wall_clock
         )

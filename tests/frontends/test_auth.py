@@ -26,8 +26,10 @@ def check(authorizer: Authorizer, token: str | None, access: Access) -> None:
     authorizer.check(authorizer.claim(token), access)
 
 
-def authorizer(*policies: AccessPolicy, loopback: bool = True) -> Authorizer:
-    return Authorizer(policies, wall_clock=lambda: NOW, loopback=loopback)
+def authorizer(*policies: AccessPolicy, accepts_well_known_key: bool = True) -> Authorizer:
+    return Authorizer(
+        policies, wall_clock=lambda: NOW, accepts_well_known_key=accepts_well_known_key
+    )
 
 
 @pytest.mark.parametrize("key", ["primary", "secondary"])
@@ -64,12 +66,12 @@ def test_emulators_key_is_good_on_loopback_without_policies() -> None:
 
 def test_emulators_key_is_no_good_elsewhere() -> None:
     with pytest.raises(NotAuthorized):
-        check(authorizer(loopback=False), EMULATOR_TOKEN, TO_LISTEN)
+        check(authorizer(accepts_well_known_key=False), EMULATOR_TOKEN, TO_LISTEN)
 
 
 def test_claim_is_judged_at_each_use() -> None:
     now = NOW
-    authorizer = Authorizer([SENDER], wall_clock=lambda: now, loopback=True)
+    authorizer = Authorizer([SENDER], wall_clock=lambda: now)
     claim = authorizer.claim(sign_sas(URI, "sender", "primary", SOON))
     authorizer.check(claim, TO_SEND)
 
@@ -86,7 +88,7 @@ def test_names_are_unique() -> None:
 
 def test_token_that_was_good_before_expires() -> None:
     now = NOW
-    authorizer = Authorizer([SENDER], wall_clock=lambda: now, loopback=True)
+    authorizer = Authorizer([SENDER], wall_clock=lambda: now)
     token = sign_sas(URI, "sender", "primary", SOON)
     authorizer.claim(token)
 
@@ -129,9 +131,11 @@ def test_policies_that_clash_replace_nothing() -> None:
     check(sender, sign_sas(URI, "sender", "primary", SOON), TO_SEND)
 
 
-@pytest.mark.parametrize(("loopback", "refused"), [(True, False), (False, True)])
-def test_without_policies_only_this_machine_gets_in(loopback: bool, refused: bool) -> None:
-    sender = authorizer(SENDER, loopback=loopback)
+@pytest.mark.parametrize(("accepted", "refused"), [(True, False), (False, True)])
+def test_without_policies_the_well_known_key_counts_where_it_is_accepted(
+    accepted: bool, refused: bool
+) -> None:
+    sender = authorizer(SENDER, accepts_well_known_key=accepted)
 
     sender.replace([])
 
@@ -212,7 +216,6 @@ def test_refused_credentials_are_told_by_name_and_reason_and_never_a_key(
     guard = Authorizer(
         [SENDER],
         wall_clock=lambda: NOW,
-        loopback=True,
         on_refused=lambda name, why: told.append((name, why)),
     )
 

@@ -318,7 +318,6 @@ async def test_the_queue_service(gateway: Gateway, autojump_clock: MockClock) ->
         client.frontend.accounts = Accounts(
             [StorageAccount(name=ACCOUNT)],
             wall_clock=client.clock,
-            loopback=True,
             authorizer=gateway.authorizer,
         )
 
@@ -347,7 +346,6 @@ async def test_the_queue_service_tells_where_to_get_a_token(
         client.frontend.accounts = Accounts(
             [StorageAccount(name=ACCOUNT, keys=(KEY,))],
             wall_clock=client.clock,
-            loopback=True,
             authorizer=gateway.authorizer,
         )
         # azure-sdk-for-net#42859 has the answer to a token that has expired, AzureStor#119

@@ -132,7 +132,7 @@ async def open_site(folder: Path, *policies: AccessPolicy) -> AsyncIterator[Site
     leases = Leases(broker, now)
     async with trio.open_nursery() as nursery:
         await nursery.start(leases.run)
-        authorizer = Authorizer(policies, wall_clock=now, loopback=True)
+        authorizer = Authorizer(policies, wall_clock=now, accepts_well_known_key=True)
         yield Site(broker, leases, authorizer, folder, nursery)
         nursery.cancel_scope.cancel()
 
@@ -231,12 +231,11 @@ async def test_amqp_takes_it_with_external(name: str, may: bool, tmp_path: Path)
 async def test_the_queue_service_takes_it(tmp_path: Path) -> None:
     body = b"<QueueMessage><MessageText>bQ==</MessageText></QueueMessage>"
     write_certificates(tmp_path, now=now())
-    authorizer = Authorizer([policy("CN=pairgate-client")], wall_clock=now, loopback=True)
+    authorizer = Authorizer([policy("CN=pairgate-client")], wall_clock=now)
     async with open_client() as client:
         client.frontend.accounts = Accounts(
             [StorageAccount(name=ACCOUNT, keys=(b"k" * 16,))],
             wall_clock=client.clock,
-            loopback=True,
             authorizer=authorizer,
         )
         stranger = await client.ask("POST", "/orders/messages", body)
@@ -311,7 +310,7 @@ async def test_a_certificate_has_its_subject_and_its_alternative_names() -> None
 
 async def test_a_common_name_can_not_pass_for_a_whole_subject() -> None:
     authorizer = Authorizer(
-        [policy("CN=orders,O=Contoso", "DNS:orders.example.net")], wall_clock=now, loopback=True
+        [policy("CN=orders,O=Contoso", "DNS:orders.example.net")], wall_clock=now
     )
     for der, may in (
         (
@@ -342,14 +341,14 @@ async def test_a_common_name_can_not_pass_for_a_whole_subject() -> None:
 )
 async def test_a_certificate_that_can_not_be_read_has_no_rights(old: bytes, new: bytes) -> None:
     der = certificate(named((NameOID.COMMON_NAME, "orders"))).replace(old, new)
-    authorizer = Authorizer([policy("CN=orders")], wall_clock=now, loopback=True)
+    authorizer = Authorizer([policy("CN=orders")], wall_clock=now)
 
     with shown(der):
         assert authorizer.claim_of_certificate() is None
 
 
 async def test_certificates_that_come_and_go_need_no_more_and_more_memory() -> None:
-    authorizer = Authorizer([policy("CN=orders")], wall_clock=now, loopback=True)
+    authorizer = Authorizer([policy("CN=orders")], wall_clock=now)
     der = certificate(named((NameOID.COMMON_NAME, "orders")))
 
     for number in range(2 * MAX_KEPT):
@@ -366,7 +365,6 @@ async def test_the_rights_end_with_the_certificate_and_with_their_policy() -> No
     authorizer = Authorizer(
         [policy("CN=orders")],
         wall_clock=lambda: date,
-        loopback=True,
         on_refused=lambda name, why: refused.append(why.value),
     )
     with shown(certificate(named((NameOID.COMMON_NAME, "orders")), days=1)):

@@ -111,7 +111,9 @@ class Site:
         frontend = AmqpFrontend(
             broker=self.broker,
             leases=self.leases,
-            authorizer=authorizer_class(policies, wall_clock=wall_clock, loopback=True),
+            authorizer=authorizer_class(
+                policies, wall_clock=wall_clock, accepts_well_known_key=True
+            ),
             wall_clock=wall_clock,
         )
         ours, theirs = trio.testing.memory_stream_pair()
@@ -546,7 +548,7 @@ async def test_the_queue_service_says_that_the_server_is_busy(autojump_clock: Mo
 
 async def test_the_admin_endpoint_counts_its_connections(autojump_clock: MockClock) -> None:
     async with open_site(max_connections=1) as site:
-        authorizer = Authorizer(POLICIES, wall_clock=wall_clock, loopback=True)
+        authorizer = Authorizer(POLICIES, wall_clock=wall_clock)
         admin = AdminFrontend(broker=site.broker, authorizer=authorizer, wall_clock=wall_clock)
         expires = int(wall_clock().timestamp()) + 300
         token = sign_sas("http://localhost/", "Listen", KEY, expires)

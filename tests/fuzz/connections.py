@@ -100,10 +100,8 @@ def _requests(data: bytes, *, plain: bool, step: int) -> tuple[list[Request], in
 async def _answered(request: Request) -> None:
     """Each front end answers the request, and none with an error of ours."""
     broker = MemoryBroker(wall_clock, random.Random(0))
-    authorizer = Authorizer((), wall_clock=wall_clock, loopback=True)
-    accounts = Accounts(
-        [StorageAccount(name="account", keys=(b"key",))], wall_clock=wall_clock, loopback=True
-    )
+    authorizer = Authorizer((), wall_clock=wall_clock, accepts_well_known_key=True)
+    accounts = Accounts([StorageAccount(name="account", keys=(b"key",))], wall_clock=wall_clock)
     operations = StorageOperations(
         broker=broker,
         visibility=LocalVisibility(broker),

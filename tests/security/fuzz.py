@@ -157,13 +157,11 @@ async def open_harness(folder: Path) -> AsyncIterator[Harness]:
         broker = pair.broker
         leases = Leases(broker, wall_clock)
         await nursery.start(leases.run)
-        authorizer = Authorizer(POLICIES, wall_clock=wall_clock, loopback=True)
+        authorizer = Authorizer(POLICIES, wall_clock=wall_clock)
         rest = ServiceBusRestFrontend(
             broker=broker, leases=leases, authorizer=authorizer, wall_clock=wall_clock
         )
-        accounts = Accounts(
-            [StorageAccount(name=ACCOUNT, keys=(KEY,))], wall_clock=real_date, loopback=True
-        )
+        accounts = Accounts([StorageAccount(name=ACCOUNT, keys=(KEY,))], wall_clock=real_date)
         storage = StorageQueueFrontend(
             operations=StorageOperations(
                 broker=broker,

@@ -141,8 +141,8 @@ async def opened(nursery: trio.Nursery) -> AsyncIterator[Ports]:
         await broker.send(ORDERS, [Message(body=bytes(1000)) for _ in range(50)])
         leases = Leases(broker, wall_clock)
         await nursery.start(leases.run)
-        authorizer = Authorizer((), wall_clock=wall_clock, loopback=True)
-        accounts = Accounts([], wall_clock=wall_clock, loopback=True)
+        authorizer = Authorizer((), wall_clock=wall_clock, accepts_well_known_key=True)
+        accounts = Accounts([], wall_clock=wall_clock, accepts_well_known_key=True)
         operations = StorageOperations(
             broker=broker,
             visibility=LocalVisibility(broker),

@@ -74,7 +74,7 @@ def test_lock_tokens_of_an_account_of_storage_are_of_its_generator_too() -> None
 
 def by_keys(*keys: bytes):
     account = StorageAccount(name="contoso", keys=keys)
-    return Accounts([account], wall_clock=VirtualClock(), loopback=True).marks
+    return Accounts([account], wall_clock=VirtualClock()).marks
 
 
 def test_a_pop_receipt_is_read_only_as_it_was_written_for_its_message() -> None:

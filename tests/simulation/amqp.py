@@ -33,7 +33,7 @@ def serving(
     frontend = AmqpFrontend(
         broker=broker,
         leases=leases,
-        authorizer=Authorizer([POLICY], wall_clock=clock, loopback=True),
+        authorizer=Authorizer([POLICY], wall_clock=clock),
         wall_clock=clock,
         new_id=lambda: UUID(int=rng.getrandbits(128)),
         options=AmqpOptions(send_timeout=send_timeout),

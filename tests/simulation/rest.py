@@ -29,7 +29,7 @@ def serving(
     frontend = ServiceBusRestFrontend(
         broker=broker,
         leases=leases,
-        authorizer=Authorizer([POLICY], wall_clock=clock, loopback=True),
+        authorizer=Authorizer([POLICY], wall_clock=clock),
         wall_clock=clock,
         new_id=lambda: UUID(int=rng.getrandbits(128)),
         options=RestOptions(send_timeout=send_timeout),

@@ -357,7 +357,7 @@ class World:
         frontend = AmqpFrontend(
             broker=broker,
             leases=leases,
-            authorizer=Authorizer(POLICIES, wall_clock=wall_clock, loopback=True),
+            authorizer=Authorizer(POLICIES, wall_clock=wall_clock),
             wall_clock=wall_clock,
         )
         network = Network(

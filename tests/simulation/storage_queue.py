@@ -61,7 +61,7 @@ def serving(
     Return the function that serves a connection. A put is retried for at most `send_timeout`
     seconds.
     """
-    accounts = Accounts([ACCOUNT], wall_clock=clock, loopback=True)
+    accounts = Accounts([ACCOUNT], wall_clock=clock)
     frontend = StorageQueueFrontend(
         operations=WatchedOperations(
             broker=broker,

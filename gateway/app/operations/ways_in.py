@@ -174,7 +174,7 @@ def _fits(config: Config, endpoint: Endpoint, right: Right) -> bool:
     if endpoint.protocol == STORAGE_QUEUE:
         # A Storage endpoint has no sessions and no dead letters.
         has_key = any(account.keys for account in config.accounts)
-        known = has_key if config.accounts else config.accepts_public_key(endpoint)
+        known = has_key if config.accounts else config.accepts_well_known_key(endpoint)
         return right is Right.SEND and known
     if endpoint.protocol == AMQP:
         return right is not Right.MANAGE

@@ -26,7 +26,7 @@ from gateway.wire.servicebus.sas import sign_sas
 
 ANSWER_SECONDS: Final = 30.0  # a call is answered at once, unless the machine is busy
 NEVER: Final = 4_102_444_800  # the year 2100, for tokens of a gateway that lives for minutes
-POLICY: Final = "RootManageSharedAccessKey"  # the emulators', with their public keys
+POLICY: Final = "RootManageSharedAccessKey"  # the emulators', with their well-known keys
 KEY: Final = "SAS_KEY_VALUE"
 _STORAGE_KEY: Final = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="

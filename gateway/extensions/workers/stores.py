@@ -80,14 +80,14 @@ def store_doors(
     for name, path in paths_of(config, folder).items():
         broker = _store(parts, name)
         leases = Leases(broker, runtime.now, config.limits.leases)
-        authorizer = Authorizer((), wall_clock=runtime.now, loopback=True)
+        authorizer = Authorizer((), wall_clock=runtime.now, accepts_well_known_key=True)
         guard = WebGuard(is_open=lambda: False)
         makings = Makings(
             config=config,
             parts=attrs.evolve(parts, broker=broker, leases=leases, own_leases=leases),
             runtime=runtime,
             authorizer=authorizer,
-            accounts=Accounts((), wall_clock=runtime.now, loopback=True),
+            accounts=Accounts((), wall_clock=runtime.now, accepts_well_known_key=True),
             guard=guard,
             of_websockets=guard,
             budget=FairBudget(memory, memory),

@@ -103,8 +103,8 @@ class Accounts:
     """
     The storage accounts of one endpoint.
 
-    An endpoint without accounts accepts the emulators' well-known account if it is on loopback, and
-    no account otherwise.
+    Without accounts, an endpoint with `accepts_well_known_key` accepts the emulators' account
+    alone, and any other endpoint no account.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Accounts:
         accounts: Iterable[StorageAccount],
         *,
         wall_clock: WallClock,
-        loopback: bool,
+        accepts_well_known_key: bool = False,
         on_refused: OnRefused = _ignore,
         authorizer: Authorizer | None = None,
     ) -> None:
@@ -123,7 +123,7 @@ class Accounts:
         self._authorizer = authorizer
         self._on_refused = on_refused
         self._wall_clock = wall_clock
-        self._loopback = loopback
+        self._accepts_well_known_key = accepts_well_known_key
         self._accounts: dict[str, StorageAccount] = {}
         self._delegation = Delegation(
             lambda account: self._accounts[account].keys, wall_clock, authorizer
@@ -132,12 +132,12 @@ class Accounts:
 
     def replace(self, accounts: Iterable[StorageAccount]) -> None:
         """Replace all accounts."""
-        chosen = tuple(accounts) or ((EMULATOR_ACCOUNT,) if self._loopback else ())
+        chosen = tuple(accounts) or ((EMULATOR_ACCOUNT,) if self._accepts_well_known_key else ())
         self._accounts = {account.name: account for account in chosen}
 
     @property
     def is_open(self) -> bool:
-        """True if the only account is the emulators', whose key is public."""
+        """True if the only account is the emulators', whose key is well known."""
         return self._accounts == {EMULATOR_ACCOUNT.name: EMULATOR_ACCOUNT}
 
     @property

@@ -38,7 +38,7 @@ async def served(tls: ssl.SSLContext | None = None) -> AsyncIterator[House]:
     """An endpoint over an empty namespace."""
     broker = MemoryBroker(real_date, random.Random(0))
     leases = Leases(broker, real_date)
-    authorizer = Authorizer([POLICY], wall_clock=real_date, loopback=True)
+    authorizer = Authorizer([POLICY], wall_clock=real_date)
     house = House(broker, authorizer)
     amqp = AmqpFrontend(
         broker=broker,

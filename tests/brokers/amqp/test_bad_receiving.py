@@ -124,7 +124,7 @@ async def house() -> AsyncIterator[House]:
     frontend = AmqpFrontend(
         broker=store,
         leases=leases,
-        authorizer=Authorizer(POLICIES, wall_clock=wall_clock, loopback=True),
+        authorizer=Authorizer(POLICIES, wall_clock=wall_clock),
         wall_clock=wall_clock,
     )
     async with trio.open_nursery() as nursery:

@@ -67,7 +67,7 @@ async def served(
     frontend = ServiceBusRestFrontend(
         broker=broker,
         leases=leases,
-        authorizer=Authorizer([POLICY], wall_clock=real_date, loopback=True),
+        authorizer=Authorizer([POLICY], wall_clock=real_date),
         wall_clock=real_date,
     )
     server = HttpServer(

@@ -93,7 +93,7 @@ async def _kept(store: MemoryBroker, *, task_status: trio.TaskStatus[None]) -> N
 
 def _account(clock: VirtualClock) -> Account:
     store = MemoryBroker(clock, random.Random(0))
-    accounts = Accounts([EMULATOR_ACCOUNT], wall_clock=clock, loopback=True)
+    accounts = Accounts([EMULATOR_ACCOUNT], wall_clock=clock)
     operations = StorageOperations(
         broker=store,
         visibility=LocalVisibility(store),

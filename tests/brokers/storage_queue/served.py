@@ -32,7 +32,7 @@ def crashed(peer: str, error: BaseException) -> None:
 async def served() -> AsyncIterator[int]:
     """The port of an endpoint over an empty namespace."""
     broker = MemoryBroker(real_date, random.Random(0))
-    accounts = Accounts([], wall_clock=real_date, loopback=True)
+    accounts = Accounts([], wall_clock=real_date, accepts_well_known_key=True)
     operations = StorageOperations(
         broker=broker,
         visibility=LocalVisibility(broker),

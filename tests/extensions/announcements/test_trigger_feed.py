@@ -81,7 +81,7 @@ class Events:
 async def gateway(nursery: trio.Nursery) -> Gateway:
     frontend = AdminFrontend(
         broker=MemoryBroker(now, random.Random(1)),
-        authorizer=Authorizer([POLICY], wall_clock=now, loopback=True),
+        authorizer=Authorizer([POLICY], wall_clock=now),
         wall_clock=now,
     )
     gateway = Gateway(nursery, frontend)

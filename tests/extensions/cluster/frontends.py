@@ -25,7 +25,7 @@ STRANGER = AccessPolicy(
 def rest_of(node: Node, key_name: str = "RootManageSharedAccessKey") -> rest_client.Client:
     frontend = attrs.evolve(
         frontend_of(node.network.broker, node.leases),
-        authorizer=Authorizer([*POLICIES, STRANGER], wall_clock=wall_clock, loopback=True),
+        authorizer=Authorizer([*POLICIES, STRANGER], wall_clock=wall_clock),
     )
     return rest_client.Client(frontend, node.network.broker, key_name)
 
@@ -35,7 +35,6 @@ def storage_of(node: Node) -> storage_client.Client:
     accounts = Accounts(
         [StorageAccount(name=storage_client.ACCOUNT, keys=(storage_client.KEY,))],
         wall_clock=clock,
-        loopback=True,
     )
     tokens = node.cluster.tokens
     frontend = StorageQueueFrontend(

@@ -15,7 +15,9 @@ async def read() -> Status:
     return OUTAGE
 
 
-def frontend(*, loopback: bool = True, closed: bool = False) -> FiguresFrontend:
+def frontend(*, accepts_well_known_key: bool = True, closed: bool = False) -> FiguresFrontend:
     policies = POLICIES if closed else ()
-    authorizer = Authorizer(policies, wall_clock=wall_clock, loopback=loopback)
+    authorizer = Authorizer(
+        policies, wall_clock=wall_clock, accepts_well_known_key=accepts_well_known_key
+    )
     return FiguresFrontend(authorizer=authorizer, read=read, exposition=exposition)

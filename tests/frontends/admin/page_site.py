@@ -320,7 +320,7 @@ class Site:
         authorizer = Authorizer(
             self.policies,
             wall_clock=now,
-            loopback=True,
+            accepts_well_known_key=True,
             on_refused=lambda name, why: self.refused.append(why),
         )
         figures = FiguresFrontend(

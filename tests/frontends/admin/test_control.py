@@ -69,7 +69,7 @@ def frontend_of(
     authorizer = Authorizer(
         () if open_to_all else POLICIES,
         wall_clock=wall_clock,
-        loopback=open_to_all,
+        accepts_well_known_key=open_to_all,
         on_refused=lambda name, why: None if refused is None else refused.append(name),
     )
     return FiguresFrontend(

@@ -39,7 +39,7 @@ async def never() -> Status:
 
 def frontend_of(recent: RecentEvents, *, open_to_all: bool = True) -> FiguresFrontend:
     authorizer = Authorizer(
-        () if open_to_all else POLICIES, wall_clock=wall_clock, loopback=open_to_all
+        () if open_to_all else POLICIES, wall_clock=wall_clock, accepts_well_known_key=open_to_all
     )
     return FiguresFrontend(
         authorizer=authorizer,

@@ -41,7 +41,7 @@ async def test_figures_are_for_who_may_listen(path: str, key_name: str | None, c
 
 async def test_without_policies_only_this_machine_may_ask() -> None:
     near = await ask(frontend(), "/status")
-    far = await ask(frontend(loopback=False), "/status")
+    far = await ask(frontend(accepts_well_known_key=False), "/status")
 
     assert (near.status, far.status) == (200, 401)
 

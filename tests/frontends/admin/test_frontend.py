@@ -34,9 +34,11 @@ async def broker() -> MemoryBroker:
 
 
 def frontend_of(
-    broker: Broker, policies: Iterable[AccessPolicy] = (), *, loopback: bool = True
+    broker: Broker, policies: Iterable[AccessPolicy] = (), *, accepts_well_known_key: bool = True
 ) -> AdminFrontend:
-    authorizer = Authorizer(policies, wall_clock=wall_clock, loopback=loopback)
+    authorizer = Authorizer(
+        policies, wall_clock=wall_clock, accepts_well_known_key=accepts_well_known_key
+    )
     return AdminFrontend(broker=broker, authorizer=authorizer, wall_clock=wall_clock)
 
 
@@ -157,7 +159,7 @@ async def test_a_token_of_service_bus_is_taken(broker: MemoryBroker) -> None:
 
 async def test_without_policies_only_this_machine_needs_no_key(broker: MemoryBroker) -> None:
     near = await ask(frontend_of(broker), "/scale/orders")
-    far = await ask(frontend_of(broker, loopback=False), "/scale/orders")
+    far = await ask(frontend_of(broker, accepts_well_known_key=False), "/scale/orders")
 
     assert (near.status, far.status) == (200, 401)
 

@@ -84,7 +84,7 @@ async def house(nursery: trio.Nursery) -> House:
     leases = Leases(faulty, wall_clock)
     await nursery.start(leases.run)
     await broker.create_queue(ORDERS, QueueProperties())
-    authorizer = Authorizer(POLICIES, wall_clock=wall_clock, loopback=True)
+    authorizer = Authorizer(POLICIES, wall_clock=wall_clock)
     frontend = AmqpFrontend(
         broker=faulty,
         leases=leases,

@@ -105,7 +105,7 @@ async def gateway_on(broker: Broker) -> AsyncIterator[Sdk]:
         frontend = AmqpFrontend(
             broker=broker,
             leases=leases,
-            authorizer=Authorizer(POLICIES, wall_clock=real_date, loopback=True),
+            authorizer=Authorizer(POLICIES, wall_clock=real_date),
             wall_clock=real_date,
         )
         ours, theirs = trio.testing.memory_stream_pair()

@@ -113,7 +113,7 @@ async def play(seed: int) -> tuple[History, int]:
         frontend = AmqpFrontend(
             broker=faulty,
             leases=leases,
-            authorizer=Authorizer(POLICIES, wall_clock=wall_clock, loopback=True),
+            authorizer=Authorizer(POLICIES, wall_clock=wall_clock),
             wall_clock=wall_clock,
         )
         history = History(House(services, broker, faulty, frontend), rng)

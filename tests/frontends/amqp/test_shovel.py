@@ -33,7 +33,7 @@ async def test_a_shovel_moves_a_queue_although_one_message_is_too_large(
     await broker.create_queue(ORDERS, QueueProperties(max_message_size=MOST))
     leases = Leases(broker, wall_clock)
     await nursery.start(leases.run)
-    authorizer = Authorizer([EMULATOR_POLICY], wall_clock=wall_clock, loopback=True)
+    authorizer = Authorizer([EMULATOR_POLICY], wall_clock=wall_clock)
     frontend = AmqpFrontend(
         broker=broker, leases=leases, authorizer=authorizer, wall_clock=wall_clock
     )

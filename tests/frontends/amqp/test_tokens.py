@@ -153,7 +153,7 @@ async def test_tokens_that_have_expired_make_room(house, autojump_clock):
 
 def test_the_first_to_expire_is_found_by_its_own_skew():
     now = datetime(2026, 11, 21, tzinfo=UTC)
-    tokens = ConnectionTokens(Authorizer([SENDER], wall_clock=lambda: now, loopback=True), 10)
+    tokens = ConnectionTokens(Authorizer([SENDER], wall_clock=lambda: now), 10)
 
     def claim(name: str, left: int, skew: int) -> TokenClaim:
         expires = int(now.timestamp()) + left
@@ -182,7 +182,7 @@ class Counting(Authorizer):
 
 async def test_a_right_is_found_without_a_look_at_all_tokens():
     now = datetime(2026, 11, 21, tzinfo=UTC)
-    authorizer = Counting([SENDER], wall_clock=lambda: now, loopback=True)
+    authorizer = Counting([SENDER], wall_clock=lambda: now)
     tokens = ConnectionTokens(authorizer, 1000)
     for number in range(1000):
         uri = f"sb://localhost/orders{number}"
@@ -299,7 +299,7 @@ async def test_a_token_for_management_alone_opens_management_alone(stranger, aut
 
 
 def test_tokens_take_no_more_memory_than_their_resources():
-    tokens = ConnectionTokens(Authorizer([SENDER], wall_clock=wall_clock, loopback=True), 1000)
+    tokens = ConnectionTokens(Authorizer([SENDER], wall_clock=wall_clock), 1000)
     resources = [f"sb://localhost/{number}/" + "aa/" * 2000 for number in range(600)]
     tracemalloc.start()
     try:

@@ -162,12 +162,12 @@ async def test_accounts_may_change(autojump_clock: MockClock) -> None:
         assert code(await client.send(PEEK)) == "ResourceNotFound"
 
 
-def test_the_emulators_account_is_for_this_machine_alone() -> None:
-    for loopback in (True, False):
-        accounts = Accounts([], wall_clock=lambda: START, loopback=loopback)
-        assert list(accounts.names) == ([EMULATOR_ACCOUNT.name] if loopback else [])
+def test_the_emulators_account_is_accepted_only_where_the_well_known_key_is() -> None:
+    for accepted in (True, False):
+        accounts = Accounts([], wall_clock=lambda: START, accepts_well_known_key=accepted)
+        assert list(accounts.names) == ([EMULATOR_ACCOUNT.name] if accepted else [])
     own = StorageAccount(name=ACCOUNT, keys=(KEY,))
-    accounts = Accounts([own], wall_clock=lambda: START, loopback=True)
+    accounts = Accounts([own], wall_clock=lambda: START)
     assert list(accounts.names) == [ACCOUNT]
 
 

@@ -51,7 +51,6 @@ class Place:
         self.client.frontend.accounts = Accounts(
             [StorageAccount(name=ACCOUNT, keys=keys)],
             wall_clock=self.client.clock,
-            loopback=True,
             authorizer=self.authorizer,
         )
 

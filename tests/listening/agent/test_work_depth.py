@@ -69,7 +69,7 @@ async def port(broker: MemoryBroker, nursery: trio.Nursery) -> int:
 
     frontend = AdminFrontend(
         broker=broker,
-        authorizer=Authorizer([policy], wall_clock=now, loopback=True),
+        authorizer=Authorizer([policy], wall_clock=now),
         wall_clock=now,
     )
     server = HttpServer(

@@ -313,7 +313,6 @@ async def prepare(client: Client, world: World) -> NotedOperations:
     client.frontend.accounts = Accounts(
         [StorageAccount(name=ACCOUNT, keys=(KEY, SECOND_KEY))],
         wall_clock=client.clock,
-        loopback=True,
         authorizer=world.authorizer,
     )
     return noted

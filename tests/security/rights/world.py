@@ -99,7 +99,7 @@ class World:
         authorizer = Authorizer(
             policies,
             wall_clock=wall_clock,
-            loopback=True,
+            accepts_well_known_key=True,
             issuers=provider.issuers,
             on_refused=lambda name, why: refusals.append(why.value),
         )
