@@ -21,10 +21,21 @@ from gateway.domain.errors import (
 from gateway.domain.events.gateway import DeadLettered
 from gateway.domain.message import DEAD_LETTER_REASON, DeadLetter
 from gateway.extensions.redrive.events import DeadLettersRedriven
-from gateway.extensions.redrive.moving import QUIET
 from gateway.extensions.redrive.order import Redriven, Selection
-from gateway.extensions.redrive.redrive import Redrive
-from tests.harness.faults import Hang, Operation
+from tests.extensions.redrive.harness import (
+    DEAD,
+    EVERYTHING,
+    EXPIRED,
+    NOWHERE,
+    SEND,
+    SETTLE,
+    SHORT,
+    bury,
+    redrive_of,
+    rows,
+    run,
+)
+from tests.harness.faults import Hang
 from tests.pairing.harness import (
     BILLS,
     KEY,
@@ -39,48 +50,8 @@ from tests.pairing.harness import (
 
 pytestmark = virtual_time
 
-DEAD = QUEUE.dead_letter
-EVERYTHING = Selection()
-SHORT = backlog.queue_name(LABEL, 1)  # a queue with a lock of two seconds
-EXPIRED = "TTLExpiredException"
-SEND, SETTLE = Operation.SEND, Operation.SETTLE
 OTHER_SECRET = EnvelopeKey(id=KEY.id, key=b"another secret under the same id")
 DATES = {"before", "after"}
-NOWHERE = EntityPath("nowhere")
-
-
-def redrive_of(harness, *, codec=None, source=None, deducts=True):
-    return Redrive(
-        source=source or harness.secondary.broker,
-        label=LABEL,
-        queues=1,
-        envelope=codec or envelope(),
-        deducts=deducts,
-        clock=harness.clock,
-        new_id=harness.new_id,
-        observer=harness.events,
-    )
-
-
-async def run(harness, selection=EVERYTHING, *, rate=None, reason="", **settings):
-    return await redrive_of(harness, **settings).run(
-        selection, moved=lambda _: None, rate=rate, reason=reason
-    )
-
-
-async def bury(harness, *messages, entity=ORDERS, reason="EntityNotFound", codec=None, queue=QUEUE):
-    """Put diverted messages among the dead letters, as a syphon does."""
-    if queue == SHORT:
-        properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=2))
-        await harness.secondary.store.create_queue(SHORT, properties)
-    await harness.divert(*messages, entity=entity, queue=queue, envelope=codec or envelope())
-    async with harness.secondary.store.open_receiver(queue) as receiver:
-        for delivery in await receiver.receive(len(messages)):
-            await receiver.settle(delivery, DeadLetter(reason=reason))
-
-
-def rows(survey):
-    return {(group.reason, group.entity): (group.messages, group.moves) for group in survey.groups}
 
 
 async def test_a_message_that_a_wrong_secret_dead_lettered_is_home_once_the_secret_is_added(
@@ -447,7 +418,7 @@ class PlainWaiting(Plain):
             yield Waiting(receiver)
 
 
-@pytest.mark.parametrize(("plain", "waited"), [(Plain, 0), (PlainWaiting, QUIET)])
+@pytest.mark.parametrize(("plain", "waited"), [(Plain, 0), (PlainWaiting, 3)])
 async def test_where_nothing_can_be_listed_counted_or_shown_it_works_too(harness, plain, waited):
     await bury(harness, message("m1"), message("m2"))
     source = plain(harness.secondary.store)
