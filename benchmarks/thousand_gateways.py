@@ -38,6 +38,7 @@ from gateway.pairing.pair import Pair, PairParts
 from gateway.pairing.provision import Backlog
 from gateway.pairing.records.reader import no_keys
 from gateway.pairing.records.writer import RecordWriter
+from gateway.pairing.state_table import FAILED_OVER
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.syphon import Syphon
@@ -334,7 +335,8 @@ class Model:
             moment, waiting = trio.current_time(), self._waiting
             if self._drained is None and waiting <= LEFT * self._most:
                 self._drained = moment - plan.ends
-            if any(pair.states.failed_over() for pair in self._pairs):
+            states = (each.state for pair in self._pairs for each in pair.states.troubled())
+            if any(state in FAILED_OVER for state in states):
                 self._last_return = moment - plan.ends
             if waiting:
                 empty_since = None

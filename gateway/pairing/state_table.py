@@ -258,10 +258,6 @@ class StateTable:
         """True if an entity isn't healthy. Cheap, as it is asked after each change of a state."""
         return self._records.is_any_troubled
 
-    def failed_over(self) -> list[EntityPath]:
-        """The entities that are failed over: secondary or half-open."""
-        return self._records.those_in(FAILED_OVER)
-
     def to_probe(self) -> list[EntityPath]:
         """The entities that need probes: suspect, secondary or half-open."""
         return self._records.those_in(PROBED)

@@ -391,7 +391,7 @@ async def test_at_a_return_that_others_have_seen_all_troubled_entities_are_probe
     await trio.sleep(200.0)
     harness.primary.heal()
     await trio.sleep(1.0)
-    early = states.failed_over()
+    early = states.to_probe()
 
     states.evidence.returns.notify()
     await trio.sleep(1.5)  # two successes, a second apart

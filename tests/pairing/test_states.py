@@ -587,7 +587,7 @@ async def test_a_half_open_entity_is_probed_on(make):
     states = make(failover_interval=0.0)
     open_half(states)
 
-    assert states.failed_over() == [ORDERS]
+    assert states.to_probe() == [ORDERS]
 
 
 async def test_an_operator_who_takes_it_back_forgets_that_it_was_gone(make):
@@ -630,7 +630,7 @@ async def test_all_that_was_saved_is_restored_and_told(make):
 
     states.restore(saved)
 
-    assert states.failed_over() == [BILLS]
+    assert [each.entity for each in states.troubled()] == [BILLS]
     assert states.changes.version > version
 
 
@@ -741,12 +741,12 @@ async def test_case_of_a_name_is_ignored(make):
     assert states.state_of(ORDERS) is State.SECONDARY
 
 
-async def test_only_who_waits_for_a_probe_is_failed_over(make):
+async def test_a_pinned_entity_is_not_probed(make):
     states = make(failover_interval=0.0)
     fail(states)
     states.force_over(BILLS)
 
-    assert states.failed_over() == [ORDERS]
+    assert states.to_probe() == [ORDERS]
 
 
 async def test_the_first_rule_that_matches_counts():

@@ -56,10 +56,6 @@ class Announcements:
 
     _streams: set[Stream] = attrs.field(factory=set, init=False)
 
-    @property
-    def has_readers(self) -> bool:
-        return bool(self._streams)
-
     def publish(self, queue: EntityPath, size: int = 0) -> None:
         """
         Announce that a message is in `queue`, or soon will be; `size` in bytes, 0 if unknown. A

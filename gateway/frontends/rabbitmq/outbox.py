@@ -48,11 +48,6 @@ class Outbox:
     def is_full(self) -> bool:
         return self.size > HIGH_WATER
 
-    async def wait_until_empty(self) -> None:
-        """Return when all bytes were handed to the kernel."""
-        while self.size:
-            await self._room.park()
-
     def clear(self) -> None:
         """Drop what isn't written."""
         self._parts, self.size, self._answers = [], 0, 0

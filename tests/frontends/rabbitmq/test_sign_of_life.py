@@ -56,4 +56,4 @@ async def test_sends_after_a_false_alarm_go_to_the_primary(autojump_clock):
 
         await trio.sleep(2 * pair.broker.options.failover_interval)
         assert pair.states.state_of(ORDERS) is State.PRIMARY
-        assert pair.states.failed_over() == []
+        assert pair.states.troubled() == []
