@@ -360,6 +360,23 @@ class Sessions(Protocol):
         ...
 
 
+@capability(Broker, "this namespace shows a session's state to its holder alone")
+class PeeksState(Protocol):
+    """A namespace that shows the state of a session that its reader doesn't hold."""
+
+    async def peek_state(self, entity: EntityPath, session_id: str) -> bytes | None:
+        """
+        Return the state that a receiver of this session stored last; None if there is none. No lock
+        is needed, and none is taken.
+
+        Raises:
+            EntityNotFound: there is no such queue.
+            InvalidRequest: the queue doesn't require sessions.
+            StateDamaged: the stored state can't be read any more.
+        """
+        ...
+
+
 @capability(Broker, "this namespace can't delete messages without receiving them")
 class DeletesMessages(Protocol):
     """A namespace that deletes the oldest messages of a queue on request."""

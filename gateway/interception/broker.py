@@ -25,6 +25,7 @@ from gateway.capabilities import (
     Identifies,
     KeepsMessages,
     Peeks,
+    PeeksState,
     Placed,
     Polls,
     ReceivesAvailable,
@@ -214,6 +215,13 @@ class InterceptedBroker(ForwardingBroker):
             lambda: required(self._inner, Sessions).list_sessions(
                 entity, updated_since=updated_since, skip=skip, top=top
             ),
+        )
+
+    async def peek_state(self, entity: EntityPath, session_id: str) -> bytes | None:
+        """As `PeeksState.peek_state`."""
+        peeks = required(self._inner, PeeksState)
+        return await self._chain.run(
+            Call(CallKind.GET_STATE, entity), lambda: peeks.peek_state(entity, session_id)
         )
 
     @asynccontextmanager

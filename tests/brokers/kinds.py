@@ -80,6 +80,7 @@ class Capability(enum.Flag):
     PROPERTIES = enum.auto()  # of a queue are kept, or refused by name
     OWN_NUMBERS = enum.auto()  # of each entity, from 1 on, without gaps
     TOKENS = enum.auto()  # any process settles with a delivery's token
+    PEEKED_STATE = enum.auto()  # of a session, for those that don't hold it
     AVAILABLE = enum.auto()  # a receiver knows when nothing is available
 
 
@@ -324,6 +325,7 @@ OVER_HTTP = ~(
     | Capability.TRANSACTIONS
     | Capability.TRANSACTED_SCHEDULE
     | Capability.BATCH_DELETE
+    | Capability.PEEKED_STATE
 )
 
 # Messages that a cancelled receive had on their way stay locked until their locks end.
@@ -333,6 +335,7 @@ OVER_AMQP = EVERYTHING & ~(
     | Capability.EXPIRY
     | Capability.DELETE_BY_KIND
     | Capability.TRANSACTED_SCHEDULE
+    | Capability.PEEKED_STATE
 )
 
 _TRANSACTED = Capability.TRANSACTIONS | Capability.TRANSACTED_SCHEDULE

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from gateway.capabilities import ReceivesDeferred, Sessions, SettlesMany, Updates
+from gateway.capabilities import PeeksState, ReceivesDeferred, Sessions, SettlesMany, Updates
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
@@ -361,6 +361,24 @@ async def test_sessions_with_messages_are_listed_in_pages(broker):
         "state"
     ]
     assert await required(broker, Sessions).list_sessions(queue, updated_since=until) == []
+
+
+@needs(Capability.SESSIONS | Capability.PEEKED_STATE)
+async def test_a_state_is_peeked_while_a_receiver_holds_the_session(broker):
+    queue = await make_sessions(broker)
+    peeks = required(broker, PeeksState)
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
+        await receiver.set_state(b"1")
+        held = await peeks.peek_state(queue, "a")
+
+    assert held == await peeks.peek_state(queue, "a") == b"1"
+    assert await peeks.peek_state(queue, "b") is None
+
+
+@needs(Capability.PEEKED_STATE)
+async def test_a_queue_without_sessions_has_no_state_to_peek(broker, orders):
+    with pytest.raises(InvalidRequest):
+        await required(broker, PeeksState).peek_state(orders, "a")
 
 
 @needs(Capability.SESSIONS)

@@ -33,6 +33,7 @@ from gateway.capabilities import (
     DeletesMessages,
     EnlistsSchedules,
     Peeks,
+    PeeksState,
     Schedules,
     SendEach,
     SessionReceiver,
@@ -61,7 +62,11 @@ from gateway.extensions.sharding.queues import (
 from gateway.extensions.sharding.receiver import ShardsOfQueue
 from gateway.extensions.sharding.scheduling import cancel_in_shards, schedule_in_shards
 from gateway.extensions.sharding.sending import ShardedSending
-from gateway.extensions.sharding.sessions import list_sharded_sessions, open_sharded_session
+from gateway.extensions.sharding.sessions import (
+    list_sharded_sessions,
+    open_sharded_session,
+    shard_with,
+)
 from gateway.extensions.sharding.table import ShardTable
 from gateway.forwarding_broker import ForwardingBroker, SendWrapper
 from gateway.offering import offered, required
@@ -214,6 +219,14 @@ class ShardedBroker(SendWrapper):
                 entity, updated_since=updated_since, skip=skip, top=top
             )
         return await list_sharded_sessions(sessions, queue, entity, updated_since, skip, top)
+
+    async def peek_state(self, entity: EntityPath, session_id: str) -> bytes | None:
+        """As `PeeksState.peek_state`, of the shard that has the session."""
+        peeks, queue = required(self.broker, PeeksState), self.table.find(entity)
+        if queue is not None:
+            sessions = required(self.broker, Sessions)
+            entity = entity.shard(await shard_with(sessions, queue, entity, session_id))
+        return await peeks.peek_state(entity, session_id)
 
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1

@@ -20,6 +20,7 @@ from gateway.capabilities import (
     EnlistsSchedules,
     FailsFast,
     Peeks,
+    PeeksState,
     Schedules,
     SessionReceiver,
     Sessions,
@@ -195,6 +196,10 @@ class ShardPlaces(ForwardingBroker):
         """As `Sessions.list_sessions`."""
         sessions = required(self.of(entity), Sessions)
         return await sessions.list_sessions(entity, updated_since=updated_since, skip=skip, top=top)
+
+    async def peek_state(self, entity: EntityPath, session_id: str) -> bytes | None:
+        """As `PeeksState.peek_state`."""
+        return await required(self.of(entity), PeeksState).peek_state(entity, session_id)
 
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1

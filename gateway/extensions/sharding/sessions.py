@@ -43,7 +43,7 @@ async def open_sharded_session(
 ) -> AsyncIterator[SessionReceiver]:
     """As `Sessions.open_session`, of the shard that has the session; without an id, of any."""
     if session_id is not None:
-        number = await _shard_with(sessions, queue, entity, session_id)
+        number = await shard_with(sessions, queue, entity, session_id)
         async with sessions.open_session(entity.shard(number), session_id, mode) as inner:
             yield _outside(inner, queue, entity, number)
         return
@@ -86,7 +86,7 @@ async def _first_sessions(
     return found
 
 
-async def _shard_with(
+async def shard_with(
     sessions: Sessions, queue: ShardedQueue, entity: EntityPath, session_id: str
 ) -> int:
     """

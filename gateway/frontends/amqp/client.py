@@ -22,6 +22,7 @@ from gateway.domain.errors import (
     NotSupported,
     Unavailable,
 )
+from gateway.frontends.amqp.browsing import BrowsingLink, browses
 from gateway.frontends.amqp.context import Context, amqp_error, need_to_receive, need_to_send
 from gateway.frontends.amqp.coordinator import CoordinatorLink
 from gateway.frontends.amqp.incoming import IncomingLink
@@ -84,7 +85,7 @@ class Client:
                     giving.disposition(event)
             case LinkFlow():
                 giving = links.get(event.link)
-                if isinstance(giving, OutgoingLink | ReplyLink):
+                if isinstance(giving, OutgoingLink | ReplyLink | BrowsingLink):
                     giving.flow(event)
             case _:
                 self._handle_rare(event)
@@ -144,7 +145,7 @@ class Client:
         return self._before_token > MOST_BEFORE_TOKEN
 
     def _open(self, attached: LinkAttached, entity: EntityPath) -> None:
-        link: IncomingLink | OutgoingLink
+        link: IncomingLink | OutgoingLink | BrowsingLink
         # The right is checked first, so that a client without it learns nothing else.
         self._context.check((need_to_receive if attached.we_send else need_to_send)(entity))
         if attached.we_send:
@@ -162,13 +163,15 @@ class Client:
         self._context.links[attached.link] = link
         self._context.nursery.start_soon(link.open)
 
-    def _outgoing(self, attached: LinkAttached, entity: EntityPath) -> OutgoingLink:
+    def _outgoing(self, attached: LinkAttached, entity: EntityPath) -> OutgoingLink | BrowsingLink:
         context = self._context
         if not wants_session(attached):
             leased = partial(
                 Leased, context.leases, entity, context.outages, context.options.attach_timeout
             )
             return OutgoingLink.of(context, attached, entity, leased, inf)
+        if browses(attached):
+            return BrowsingLink.of(context, attached, entity)
         wanted = session_wanted(attached)
         required(context.broker, Sessions)  # otherwise the link is refused
         session = partial(open_session, context.broker, entity, wanted)

@@ -9,7 +9,13 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import Enlists, EnlistsState, ReceivesDeferred, SessionReceiver
+from gateway.capabilities import (
+    Enlists,
+    EnlistsState,
+    PeeksState,
+    ReceivesDeferred,
+    SessionReceiver,
+)
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -19,6 +25,7 @@ from gateway.domain.errors import (
     SessionLockLost,
 )
 from gateway.domain.message import Abandon, Delivery, Message, ReceiveMode
+from gateway.frontends.amqp.browsing import BrowsingLink
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.disposition_handler import returns
 from gateway.frontends.amqp.outgoing import OutgoingLink
@@ -48,6 +55,9 @@ async def answer_locked(
         BrokerError: as the methods of `Receiver` and `SessionReceiver`.
     """
     match operation:
+        case ops.GetSessionState(session_id=session_id) if _is_browsed(context, entity, session_id):
+            peeks = required(context.broker, PeeksState)
+            return ops.SessionState(state=await peeks.peek_state(entity, session_id))
         case ops.RenewSession() | ops.GetSessionState() | ops.SetSessionState():
             _, session = _session(context, entity, operation.session_id)
             return await _answer_session(session, operation)
@@ -80,6 +90,14 @@ def _session(
         if receiver.session_id == session_id:
             return link, receiver
     raise SessionLockLost(f"{entity}: no link of this connection holds session {session_id!r}")
+
+
+def _is_browsed(context: Context, entity: EntityPath, session_id: str) -> bool:
+    """True if a link of this connection looks at the session without its lock."""
+    return any(
+        isinstance(link, BrowsingLink) and link.entity == entity and link.session_id == session_id
+        for link in context.links.values()
+    )
 
 
 def holder(

@@ -122,6 +122,10 @@ class SessionRules:
     def state(self, holder: str, now: Now) -> bytes | None:
         return self._sessions.state(self._sessions.find(holder, now).held.id)
 
+    def peek_state(self, session: str) -> bytes | None:
+        """As `Sessions.state`; no receiver needs to hold the session."""
+        return self._sessions.state(session)
+
     def set_state(self, holder: str, state: bytes | None, now: Now) -> None:
         """As `Sessions.set_state`."""
         quota = quota_of(self._queue.properties)

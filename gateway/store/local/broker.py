@@ -317,6 +317,14 @@ class LocalBroker(LocalQueues):
             entity, lambda space, _now: space.find(entity).sessions.page(since, skip, top)
         )
 
+    async def peek_state(self, entity: EntityPath, session_id: str) -> bytes | None:
+        """As `PeeksState.peek_state`."""
+        return await self.run_on(
+            entity,
+            lambda space, _now: space.find(entity).sessions.peek_state(session_id),
+            billed=Operation.MANAGE,
+        )
+
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:

@@ -63,6 +63,8 @@ def parse_address(address: str | None) -> Node:
 # Of the source: a session's name, or null: any. Bare, as .NET, Java, Node and Python ask; or
 # described, as Go asks, and the standard has it (part 3, 3.5.8).
 FILTER: Final = "com.microsoft:session-filter"
+# A property of the attach, a boolean: the link looks at the session, and takes no lock.
+PEEK_MODE: Final = "com.microsoft:peek-mode"
 LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"  # a property of the answer, as ticks
 TIMEOUT: Final = "com.microsoft:timeout"  # a property of the attach: milliseconds to wait
 
