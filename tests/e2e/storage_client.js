@@ -118,7 +118,7 @@ async function messages() {
   await pause(1200);
   const [back] = await get(client);
   found.back = [back.messageId === got[1].messageId, back.dequeueCount];
-  found["wrong receipt"] = await codeOf(() => client.deleteMessage(back.messageId, "bogus"));
+  found["wrong receipt"] = await codeOf(() => client.deleteMessage(back.messageId, "Ym9ndXM="));
   await client.clearMessages();
   found.cleared = (await client.getProperties()).approximateMessagesCount;
   const short = await client.sendMessage("short", { messageTimeToLive: 1 });
@@ -145,8 +145,8 @@ async function refusals() {
     "visibility and life": await codeOf(() => client.sendMessage("x", { visibilityTimeout: 60, messageTimeToLive: 60 })),
     hide: await codeOf(() => client.receiveMessages({ visibilityTimeout: 604801 })),
     many: await codeOf(() => client.receiveMessages({ numberOfMessages: 33 })),
-    "no such message": await codeOf(() => client.deleteMessage("00000000-0000-8465-8000-00000000ffff", "bogus")),
-    "no id": await codeOf(() => client.deleteMessage("no-id", "bogus")),
+    "no such message": await codeOf(() => client.deleteMessage("00000000-0000-8465-8000-00000000ffff", "Ym9ndXM=")),
+    "no id": await codeOf(() => client.deleteMessage("no-id", "Ym9ndXM=")),
     "metadata name": await codeOf(() => client.setMetadata({ "a-b": "1" })),
     "metadata size": await codeOf(() => client.setMetadata({ a: "x".repeat(9000) })),
   };

@@ -177,7 +177,7 @@ async def messages():
     await asyncio.sleep(1.2)
     back = await do(client.receive_message())
     found["back"] = [back.id == got[1].id, back.dequeue_count]
-    found["wrong receipt"] = await code_of(lambda: client.delete_message(shown.id, "bogus"))
+    found["wrong receipt"] = await code_of(lambda: client.delete_message(shown.id, "Ym9ndXM="))
     await do(client.clear_messages())
     found["cleared"] = (await do(client.get_queue_properties())).approximate_message_count
     short = await do(client.send_message("short", time_to_live=1))
@@ -228,9 +228,9 @@ async def refusals():
         "hide": await code_of(lambda: client.receive_messages(visibility_timeout=604801)),
         "many": await code_of(lambda: client.receive_messages(messages_per_page=33)),
         "no such message": await code_of(
-            lambda: client.delete_message("00000000-0000-8465-8000-00000000ffff", "bogus")
+            lambda: client.delete_message("00000000-0000-8465-8000-00000000ffff", "Ym9ndXM=")
         ),
-        "no id": await code_of(lambda: client.delete_message("no-id", "bogus")),
+        "no id": await code_of(lambda: client.delete_message("no-id", "Ym9ndXM=")),
         "metadata name": await code_of(lambda: client.set_queue_metadata({"a-b": "1"})),
         "metadata size": await code_of(lambda: client.set_queue_metadata({"a": "x" * 9000})),
     }

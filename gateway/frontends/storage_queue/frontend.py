@@ -10,7 +10,6 @@ be retried are retried here, for as long as a client waits for its response.
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import datetime
 from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
@@ -46,6 +45,7 @@ from gateway.wire.storage_queue.errors import StorageRefusal, Trace, build_error
 from gateway.wire.storage_queue.fields import VERSION, Query, version_of
 from gateway.wire.storage_queue.rest import parse_request
 from gateway.wire.storage_queue.sas import Sas
+from gateway.wire.storage_queue.xml import precise
 
 _CHALLENGE: Final = "WWW-Authenticate"
 _CLIENT_ID: Final = "x-ms-client-request-id"
@@ -104,6 +104,8 @@ class StorageQueueFrontend:
             response = self._error(error, request_id)
             if response.status >= 500:
                 response = _with(response, (_OUTCOME, error.outcome.value))
+        if request.method == "GET" and response.status == 200:
+            response = _with(response, ("Cache-Control", "no-cache"))
         return _with(response, *_common(request, version, request_id))
 
     def check_head(self, request: Request) -> Response | None:
@@ -264,7 +266,7 @@ class StorageQueueFrontend:
         return min(float(text), self.options.retry_for)
 
     def _trace(self, request_id: str) -> Trace:
-        return Trace(request_id=request_id, time=_precise(self.wall_clock()))
+        return Trace(request_id=request_id, time=precise(self.wall_clock()))
 
 
 async def _counted(work: Callable[[], Awaitable[Response]]) -> Response:
@@ -357,8 +359,3 @@ def _with(response: Response, *fields: tuple[str, str]) -> Response:
         body=response.body,
         close=response.close,
     )
-
-
-def _precise(date: datetime) -> str:
-    """The date in the service's format, to a tenth of a microsecond."""
-    return f"{date.strftime('%Y-%m-%dT%H:%M:%S.%f')}0Z"

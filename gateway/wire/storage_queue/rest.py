@@ -54,7 +54,7 @@ from gateway.wire.storage_queue.operations import (
     UpdateMessage,
 )
 from gateway.wire.storage_queue.service_properties import build_properties, parse_properties
-from gateway.wire.storage_queue.xml import build_acl, build_text, parse_acl, parse_text
+from gateway.wire.storage_queue.xml import build_acl, build_text, decoded, parse_acl, parse_text
 
 Read = Callable[[Request, Query, Address], Operation]
 # Seconds, some 4,000 years. The service takes any positive number; beyond this one the date of
@@ -126,7 +126,8 @@ def _put(request: Request, query: Query, address: Address) -> PutMessage:
     if life == 0:
         raise invalid("messagettl", "0", "It is above 0, or -1 for never.")
     if text is not None and life != NEVER and visibility >= life:
-        raise invalid("visibilitytimeout", str(visibility), "It is less than messagettl.")
+        why = "messagettl must be greater than visibilitytimeout"  # the service's words
+        raise invalid("visibilitytimeout", str(visibility), why)
     return PutMessage(
         queue=_queue(address),
         body=check_text(body),
@@ -145,7 +146,7 @@ def _get(_request: Request, query: Query, address: Address) -> Operation:
 
 
 def _update(request: Request, query: Query, address: Address) -> UpdateMessage:
-    receipt = query.required("popreceipt")
+    receipt = _receipt(query)
     query.required("visibilitytimeout")
     return UpdateMessage(
         queue=_queue(address),
@@ -160,8 +161,15 @@ def _delete(_request: Request, query: Query, address: Address) -> DeleteMessage:
     return DeleteMessage(
         queue=_queue(address),
         message_id=address.message_id or "",
-        pop_receipt=query.required("popreceipt"),
+        pop_receipt=_receipt(query),
     )
+
+
+def _receipt(query: Query) -> str:
+    receipt = query.required("popreceipt")
+    if decoded(receipt) is None:
+        raise invalid("popreceipt", receipt, "Invalid pop receipt format")  # the service's words
+    return receipt
 
 
 def _preflight(request: Request) -> Preflight:

@@ -60,7 +60,7 @@ def parse_properties(body: bytes) -> ServiceProperties:
 
 
 def _logging(logging: LoggingProperties) -> str:
-    flags = (("Delete", logging.delete), ("Read", logging.read), ("Write", logging.write))
+    flags = (("Read", logging.read), ("Write", logging.write), ("Delete", logging.delete))
     parts = leaf("Version", logging.version) + "".join(_flag(*flag) for flag in flags)
     return f"<Logging>{parts}{_retention(logging.retention)}</Logging>"
 
@@ -79,8 +79,8 @@ def _retention(retention: RetentionPolicy) -> str:
 
 def _rule(rule: CorsRule) -> str:
     values = (
-        ("AllowedOrigins", rule.origins),
         ("AllowedMethods", rule.methods),
+        ("AllowedOrigins", rule.origins),
         ("AllowedHeaders", rule.headers),
         ("ExposedHeaders", rule.exposed),
         ("MaxAgeInSeconds", str(rule.max_age)),

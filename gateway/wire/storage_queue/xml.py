@@ -295,7 +295,7 @@ def build_queue_list(
     items = "".join(_queue(item, metadata=metadata) for item in answer.items)
     parts.append(f"<Queues>{items}</Queues>" if items else "<Queues />")
     parts.append(leaf("NextMarker", answer.next_marker))
-    attributes = f" ServiceEndpoint={quoteattr(endpoint)}"
+    attributes = f" ServiceEndpoint={quoteattr(f'{endpoint}/')}"
     return document("EnumerationResults", "".join(parts), attributes)
 
 
@@ -347,7 +347,7 @@ def build_acl(policies: Iterable[StoredPolicy]) -> bytes:
 def parse_acl(body: bytes) -> tuple[StoredPolicy, ...]:
     """
     Raises:
-        StorageRefusal: InvalidXmlDocument; InvalidXmlNodeValue for a permission.
+        StorageRefusal: InvalidXmlDocument; InvalidXmlNodeValue for a date.
     """
     if not body:
         return ()
@@ -368,10 +368,28 @@ def _checked_time(text: str) -> None:
 
 
 def _policy(policy: StoredPolicy) -> str:
-    values = (("Start", policy.start), ("Expiry", policy.expiry), ("Permission", policy.permission))
+    start, expiry = _policy_date(policy.start), _policy_date(policy.expiry)
+    values = (("Start", start), ("Expiry", expiry), ("Permission", policy.permission))
     parts = "".join(leaf(name, value) for name, value in values if value is not None)
-    access = f"<AccessPolicy>{parts}</AccessPolicy>" if parts else "<AccessPolicy />"
+    access = f"<AccessPolicy>{parts}</AccessPolicy>" if parts else ""
     return f"<SignedIdentifier>{leaf('Id', policy.id)}{access}</SignedIdentifier>"
+
+
+def _policy_date(text: str | None) -> str | None:
+    """
+    The date of a policy in the service's own form; clients write it in several. A text that isn't a
+    date stays as it is: the reader refuses it.
+    """
+    try:
+        date = parse_time("", text or "")
+    except StorageRefusal:
+        return text
+    return None if date is None else precise(date)
+
+
+def precise(date: datetime) -> str:
+    """The date as the service writes it where it doesn't write HTTP's dates: in 100 ns."""
+    return f"{date.strftime('%Y-%m-%dT%H:%M:%S.%f')}0Z"
 
 
 def _parsed_policy(element: Element) -> StoredPolicy:
@@ -389,7 +407,7 @@ def _parsed_policy(element: Element) -> StoredPolicy:
         parsed_or_refused(field.capitalize(), _checked_time, values[field] or "")
     permission = values["permission"] or ""
     if set(permission) - set(PERMISSIONS):
-        raise StorageRefusal("InvalidXmlNodeValue", f"Permission: of {PERMISSIONS}.")
+        raise StorageRefusal("InvalidXmlDocument", f"Permission: of {PERMISSIONS}.")
     return StoredPolicy(id=name, **values)
 
 

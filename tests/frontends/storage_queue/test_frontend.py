@@ -153,7 +153,7 @@ async def test_a_receipt_is_of_one_message(autojump_clock: MockClock) -> None:
         with pytest.raises(LockLost):
             await client.delete(attrs.evolve(a, pop_receipt=b.pop_receipt))
         with pytest.raises(LockLost):
-            await client.delete(attrs.evolve(a, pop_receipt="bogus"))
+            await client.delete(attrs.evolve(a, pop_receipt="bogusbogus=="))
         await client.delete(a)
         with pytest.raises(MessageNotFound):
             await client.delete(attrs.evolve(a, pop_receipt=b.pop_receipt))

@@ -44,6 +44,9 @@ TRACE = Trace(request_id="id", time="now")
 names = st.from_regex(r"[a-z0-9](-?[a-z0-9]){2,20}", fullmatch=True)
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=40).filter(is_legal)
 words = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
+receipts = st.binary(min_size=1, max_size=20).map(
+    lambda receipt: base64.b64encode(receipt).decode()
+)
 dates = st.datetimes(
     datetime(2000, 1, 1),
     datetime(9000, 1, 1),
@@ -57,7 +60,7 @@ policies = st.lists(
     st.builds(
         storage.StoredPolicy,
         id=words,
-        start=st.none() | st.just("2026-01-01T00:00:00Z"),
+        start=st.none() | st.just("2026-01-01T00:00:00.0000000Z"),
         expiry=st.none() | st.just("2026-02-01T00:00:00.0000000Z"),
         permission=st.none() | st.sampled_from(["r", "raup", "p"]),
     ),
@@ -129,11 +132,11 @@ operations: st.SearchStrategy[storage.Operation] = st.one_of(
         storage.UpdateMessage,
         queue=names,
         message_id=words,
-        pop_receipt=words,
+        pop_receipt=receipts,
         visibility=hidden,
         body=st.none() | bodies,
     ),
-    st.builds(storage.DeleteMessage, queue=names, message_id=words, pop_receipt=words),
+    st.builds(storage.DeleteMessage, queue=names, message_id=words, pop_receipt=receipts),
     st.builds(storage.ClearMessages, queue=names),
     st.builds(storage.GetServiceProperties),
     st.builds(storage.SetServiceProperties, properties=properties),
@@ -353,7 +356,9 @@ TEXT = b"<QueueMessage><MessageText>x</MessageText></QueueMessage>"
         ("GET", "/orders/messages?numofmessages=0", b"", "OutOfRangeQueryParameterValue"),
         ("GET", "/orders/messages?visibilitytimeout=0", b"", "OutOfRangeQueryParameterValue"),
         ("PUT", "/orders/messages/a?visibilitytimeout=1", b"", "MissingRequiredQueryParameter"),
-        ("PUT", "/orders/messages/a?popreceipt=r", b"", "MissingRequiredQueryParameter"),
+        ("PUT", "/orders/messages/a?popreceipt=r", b"", "InvalidQueryParameterValue"),
+        ("DELETE", "/orders/messages/a?popreceipt=r", b"", "InvalidQueryParameterValue"),
+        ("PUT", "/orders/messages/a?popreceipt=cg==", b"", "MissingRequiredQueryParameter"),
         ("DELETE", "/orders/messages/a", b"", "MissingRequiredQueryParameter"),
         ("PUT", "/orders?comp=acl", b"<Other/>", "InvalidXmlDocument"),
         (
@@ -361,7 +366,7 @@ TEXT = b"<QueueMessage><MessageText>x</MessageText></QueueMessage>"
             "/orders?comp=acl",
             b"<SignedIdentifiers><SignedIdentifier><Id>a</Id><AccessPolicy><Permission>x"
             b"</Permission></AccessPolicy></SignedIdentifier></SignedIdentifiers>",
-            "InvalidXmlNodeValue",
+            "InvalidXmlDocument",
         ),
         (
             "PUT",
