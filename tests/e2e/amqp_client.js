@@ -117,8 +117,8 @@ const parts = {
         reply_to: got.replyTo,
         to: got.to,
         key: got.partitionKey,
-        // From the expiry, which the namespace stamps a moment after the client.
-        ttl: Math.round(got.timeToLive / 1000),
+        // The client counts it from the creation, the service from the enqueueing.
+        ttl: Math.round((got.timeToLive - (got.enqueuedTimeUtc - got._rawAmqpMessage.properties.creationTime)) / 1000),
         count: got.deliveryCount,
         numbered: got.sequenceNumber.greaterThan(0),
         recent: Math.abs(Date.now() - got.enqueuedTimeUtc) < 60000,
