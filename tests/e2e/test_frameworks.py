@@ -328,8 +328,9 @@ async def dapr_makes_what_is_missing_and_starts_again(namespace: Namespace) -> N
 
 async def scalers_read_how_many_messages_wait(namespace: Namespace) -> None:
     """
-    KEDA, azure_servicebus_scaler.go: getQueueLength and getSubscriptionLength ask for runtime
-    properties, or with `useRegex` for pages of them, and read ActiveMessageCount. Azure Functions,
+    KEDA, kedacore/keda 8b4f083c, pkg/scalers/azure_servicebus_scaler.go: getQueueLength (280) and
+    getSubscriptionLength (312) ask for runtime properties, or with `useRegex` for pages of them
+    (293, 326), and read ActiveMessageCount (288, 302, 321, 335). Azure Functions,
     ServiceBusMetricsProvider.cs, GetMetricsAsync: a peek from 0, then the runtime properties, and
     the description for EnablePartitioning.
     """

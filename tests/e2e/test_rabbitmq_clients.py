@@ -258,6 +258,32 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
         assert properties.headers["retries"] == [1, None, {"deep": True}]
 
 
+def counted_by_keda(port: int) -> list[int]:
+    """
+    The numbers that KEDA's scaler `rabbitmq` reads with `protocol: amqp`, around two publishes
+    (kedacore/keda 8b4f083c, pkg/scalers/rabbitmq_scaler.go): a connection with a name (444), one
+    channel (432), and on it a passive declare without arguments each time (562).
+    """
+    named = {"connection_name": "keda-orders"}
+    parameters = pika.ConnectionParameters("127.0.0.1", port, client_properties=named)
+    connection = pika.BlockingConnection(parameters)
+    publisher, scaler = connection.channel(), connection.channel()
+    publisher.confirm_delivery()
+    counts = [scaler.queue_declare("orders", passive=True).method.message_count]
+    for _ in range(2):
+        publisher.basic_publish("", "orders", b"task")
+        counts.append(scaler.queue_declare("orders", passive=True).method.message_count)
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue 'gone'"):
+        scaler.queue_declare("gone", passive=True)
+    connection.close()
+    return counts
+
+
+async def test_a_scaler_counts_by_passive_declares(gateways: Gateways, tmp_path: Path) -> None:
+    async with site(gateways, tmp_path) as here:
+        assert await trio.to_thread.run_sync(counted_by_keda, here.gateway.port) == [0, 1, 2]
+
+
 Routed = dict[str, list[tuple[Any, bytes]]]
 
 
