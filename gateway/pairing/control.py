@@ -168,7 +168,9 @@ class Control:
         """Why it isn't known which other processes follow orders from here; empty: it is."""
         if self.states is None and not self.syphons:
             return ""  # there is nothing to order
-        return ALONE if self.book is None or self.reader is None else self.reader.known.reach_unknown
+        return (
+            ALONE if self.book is None or self.reader is None else self.reader.known.reach_unknown
+        )
 
     @property
     def _pins(self) -> Overrides:
