@@ -97,7 +97,8 @@ class Extension:
     # `gateway.pairing.ways.MakesCopies`.
     second_copies: Sequence[Part] = ()
     pairs: Sequence[Part] = ()  # `gateway.pairing.additions.AddToPair`
-    # Functions of a pair's options: further `gateway.domain.backlog.BacklogQueue`s.
+    # Functions of a pair's options, and of queues of its primary as far as they are known: further
+    # `gateway.domain.backlog.BacklogQueue`s.
     backlog_queues: Sequence[Part] = ()
     # Functions of a pair's options and of its `gateway.pairing.entity_cache.EntityCache` that
     # return a `gateway.pairing.backlog.ChoosesQueue`.

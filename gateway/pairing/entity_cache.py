@@ -4,7 +4,7 @@ usual, and those that an order of an operator may name.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -13,12 +13,20 @@ from gateway.capabilities import Topology
 from gateway.changes import Changes
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityInfo, EntityPath
-from gateway.domain.errors import BrokerError, EntityNotFound, InvalidRequest
+from gateway.domain.errors import (
+    BrokerError,
+    EntityNotFound,
+    InvalidRequest,
+    NotAuthorized,
+    NotSupported,
+)
 from gateway.domain.operators.control import EVERYTHING
 from gateway.domain.operators.known_targets import refusal_of, unknown_among
 from gateway.domain.topics.topology import TopicInfo
 from gateway.offering import offered
 from gateway.ports import Broker
+
+L = TypeVar("L", EntityInfo, TopicInfo)
 
 MAX_KNOWN: Final = 10_000
 INSPECTION_LIMIT: Final = 10.0  # seconds
@@ -181,9 +189,9 @@ class KnownEntities:
                 known.add(target)
         if not unknown_among(targets, known):
             return
-        await _list(self.primary.list_queues, known)
+        known.update(each.path.name for each in await _list(self.primary.list_queues))
         if (topology := offered(self.primary, Topology)) is not None:
-            await _list(topology.list_topics, known)
+            known.update(each.path.name for each in await _list(topology.list_topics))
 
     async def _exists(self, entity: EntityPath) -> bool:
         try:
@@ -201,12 +209,25 @@ class KnownEntities:
         return True
 
 
-async def _list(
-    page_of: Callable[..., Awaitable[Sequence[EntityInfo | TopicInfo]]], known: set[str]
-) -> None:
-    """Add the names of the first `MOST_LISTED` entities that the namespace lists."""
+async def list_known(broker: Broker) -> Sequence[EntityInfo]:
+    """
+    The first `MOST_LISTED` queues of the namespace; none, if it doesn't list them to us.
+
+    Raises:
+        BrokerError: the namespace doesn't answer.
+    """
+    try:
+        return await _list(broker.list_queues)
+    except (NotAuthorized, NotSupported):
+        return ()
+
+
+async def _list(page_of: Callable[..., Awaitable[Sequence[L]]]) -> list[L]:
+    """The first `MOST_LISTED` entities that the namespace lists."""
+    found: list[L] = []
     for skip in range(0, MOST_LISTED, PAGE):
         page = await page_of("", skip=skip, top=PAGE)
-        known.update(each.path.name for each in page)
+        found += page
         if len(page) < PAGE:
-            return
+            break
+    return found

@@ -70,11 +70,16 @@ async def provision(
 
 
 def backlog_queues(
-    options: PairOptions, properties: QueueProperties = backlog.QUEUE_PROPERTIES
+    options: PairOptions,
+    properties: QueueProperties = backlog.QUEUE_PROPERTIES,
+    listed: Sequence[EntityInfo] = (),
 ) -> list[BacklogQueue]:
-    """The backlog queues that a pair with these options needs, those of extensions among them."""
+    """
+    The backlog queues that a pair with these options needs, those of extensions among them.
+    `listed` are queues of the primary.
+    """
     usual = _usual(options.label, options.backlog_queues, properties)
-    return [*usual, *further_queues(options)]
+    return [*usual, *further_queues(options, listed)]
 
 
 def backlog_paths(options: PairOptions) -> list[EntityPath]:
@@ -82,9 +87,12 @@ def backlog_paths(options: PairOptions) -> list[EntityPath]:
     return [queue.path for queue in backlog_queues(options) if queue.is_backlog]
 
 
-def further_queues(options: PairOptions) -> list[BacklogQueue]:
-    """The backlog queues of extensions, which a pair with these options needs."""
-    return [queue for queues_of in parts("backlog_queues") for queue in queues_of(options)]
+def further_queues(options: PairOptions, listed: Sequence[EntityInfo] = ()) -> list[BacklogQueue]:
+    """
+    The backlog queues of extensions, which a pair with these options needs. `listed` are queues of
+    the primary.
+    """
+    return [queue for queues_of in parts("backlog_queues") for queue in queues_of(options, listed)]
 
 
 def _usual(label: str, count: int, properties: QueueProperties) -> list[BacklogQueue]:

@@ -1,7 +1,7 @@
 """`pairgate provision`: creates the missing queues that the configuration names."""
 
 from collections.abc import Collection, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Final
 
 import attrs
@@ -22,9 +22,10 @@ from gateway.app.runtime import Runtime
 from gateway.config.file import Loaded
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain import backlog
-from gateway.domain.entity import EntityPath
+from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import BrokerError, LoginRefused, NotAuthorized
 from gateway.domain.health.abilities import Ability, Rights, remedy
+from gateway.pairing.entity_cache import list_known
 from gateway.pairing.provision import further_queues, provision
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker
@@ -95,8 +96,9 @@ async def provision_all(
     config = loaded.config
     running = await find_running(config, port_offset)
     destination = await find_primary(config, runtime, running, adopted, may_make=True)
+    listed = await _list_primary(config, runtime, running)
     return [
-        await _provision(config, namespace, runtime, running, destination)
+        await _provision(config, namespace, runtime, running, destination, listed)
         for namespace in config.namespaces.values()
     ]
 
@@ -107,6 +109,7 @@ async def _provision(
     runtime: Runtime,
     running: str | None,
     destination: Destination | None,
+    listed: Sequence[EntityInfo],
 ) -> Made:
     pairing, made = config.pairing, list[EntityPath]()
     async with AsyncExitStack() as stack:
@@ -127,7 +130,7 @@ async def _provision(
                         pairing.options.label,
                         wanted,
                         properties,
-                        further=further_queues(pairing.options),
+                        further=further_queues(pairing.options, listed),
                     )
                     if destination is not None:
                         await record_backlog_owner(pairing, broker, destination)
@@ -137,6 +140,23 @@ async def _provision(
             failed = _not_made(namespace, error)
     names = tuple(queue.name for queue in made)
     return Made(namespace=namespace.name, queues=names, failure=failed)
+
+
+async def _list_primary(
+    config: Config, runtime: Runtime, running: str | None
+) -> Sequence[EntityInfo]:
+    """The primary's queues: those of the configuration, and those that it lists."""
+    if config.pairing is None:
+        return ()
+    namespace = config.namespaces[config.pairing.primary]
+    planned = [
+        EntityInfo(path=each.path, properties=each.properties) for each in namespace.plan.queues
+    ]
+    async with AsyncExitStack() as stack:
+        with suppress(Failure, BrokerError), trio.move_on_after(ASK_SECONDS):
+            primary = await enter_or_ask(stack, config, namespace, runtime, running)
+            return [*planned, *(await list_known(primary) if primary else ())]
+    return planned
 
 
 async def _refuse_foreign(

@@ -1,13 +1,13 @@
 """The backlog queues of ordered entities, and the queue of their leases."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
 import attrs
 
 from gateway.domain.backlog import QUEUE_PROPERTIES, BacklogQueue
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.extensions.order.options import ORDERED
 from gateway.pairing.options import PairOptions
 
@@ -46,7 +46,7 @@ def lease_queue(label: str) -> EntityPath:
     return EntityPath(f"{label}{_LEASES}")
 
 
-def queues_of(options: PairOptions) -> Iterator[BacklogQueue]:
+def queues_of(options: PairOptions, _: Sequence[EntityInfo]) -> Iterator[BacklogQueue]:
     """The queues that a pair with these options needs."""
     order = options.of(ORDERED)
     if order.ordered:

@@ -1,7 +1,7 @@
 """The pair, with receivers that get diverted messages from the backlog as well."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ from gateway.capabilities import (
     described,
 )
 from gateway.domain.entity import EntityInfo, EntityPath
-from gateway.domain.errors import BrokerError
+from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.extensions.receive_in_outage.backlog_receiver import BacklogOpening, shown
 from gateway.extensions.receive_in_outage.sides import BACKLOG, PRIMARY, BothSides
@@ -33,13 +33,13 @@ from gateway.ports import Broker, Receiver, WallClock
 @attrs.define(eq=False, kw_only=True)
 class TwoSidedBroker(ForwardingBroker):
     """
-    A `Broker` whose entities in `queues`, by their keys, are received from at both namespaces.
-    Sends and sessions are the pair's.
+    A `Broker` whose entities that have a backlog queue for themselves, by `queue_of`, are received
+    from at both namespaces. Sends and sessions are the pair's.
     """
 
     broker: Broker
     secondary: Broker
-    queues: Mapping[str, EntityPath]  # on the backlog
+    queue_of: Callable[[EntityPath], EntityPath | None]  # on the backlog; None: it has none
     opening: BacklogOpening
     rng: random.Random
     clock: WallClock
@@ -69,8 +69,8 @@ class TwoSidedBroker(ForwardingBroker):
     def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AbstractAsyncContextManager[Receiver]:
-        """As `Broker.open_receiver`: of both sides, if the entity is one of `queues`."""
-        queue = self.queues.get(entity.key)
+        """As `Broker.open_receiver`: of both sides, if the entity has a queue on the backlog."""
+        queue = self.queue_of(entity)
         if queue is None:
             return self.broker.open_receiver(entity, mode)
         sides = BothSides(
@@ -95,7 +95,7 @@ class TwoSidedBroker(ForwardingBroker):
         Raises:
             BrokerError: the primary can't be asked, and the backlog shows nothing.
         """
-        peeks, queue = required(self.broker, Peeks), self.queues.get(entity.key)
+        peeks, queue = required(self.broker, Peeks), self.queue_of(entity)
         if queue is None:
             return await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
         place, number = inward_number(max(from_sequence, 0))
@@ -140,11 +140,13 @@ class TwoSidedBroker(ForwardingBroker):
         return await self._with_backlog(await described(self.broker, entity))
 
     async def _with_backlog(self, info: EntityInfo) -> EntityInfo:
-        queue = self.queues.get(info.path.key)
+        queue = self.queue_of(info.path)
         if queue is None or info.active is None:
             return info
         try:
             waiting = await self.secondary.inspect(queue)
+        except EntityNotFound:
+            return info  # nothing was diverted there
         except BrokerError:
             return attrs.evolve(info, active=None)
         if waiting.active is None:

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Final
 
 from gateway.app.assembly.wrapper_rows import WrapperRow, Wrapping
-from gateway.domain.backlog import own_queue
 from gateway.domain.entity import EntityPath
 from gateway.extensions.receive_in_outage.options import RECEIVE_IN_OUTAGE
 from gateway.moments import Moments
@@ -21,8 +20,8 @@ async def _receive_from_both(
     if pairing is None or pair is None:
         return broker, ()
     options = pairing.options
-    entities = options.of(RECEIVE_IN_OUTAGE).queues
-    if not entities:
+    wanted = options.of(RECEIVE_IN_OUTAGE)
+    if not wanted.receive_in_outage:
         return broker, ()
     # The wrapper's classes, which only a pair with such entities needs.
     from gateway.extensions.receive_in_outage.backlog_receiver import BacklogOpening
@@ -40,7 +39,7 @@ async def _receive_from_both(
     two_sided = TwoSidedBroker(
         broker=broker,
         secondary=to_backlog.broker,
-        queues={entity.key: own_queue(options.label, entity) for entity in entities},
+        queue_of=partial(wanted.queue_of, options.label),
         opening=opening,
         rng=runtime.rng("receivers of the backlog"),
         clock=runtime.now,

@@ -1,7 +1,9 @@
 """The option `receive_in_outage` in `[pairing]`, and what is wrong with it."""
 
-import fnmatch
+import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import cache
 from typing import Final
 
 import attrs
@@ -13,16 +15,35 @@ from gateway.domain.errors import InvalidRequest
 from gateway.extensions.listing import parts
 from gateway.extensions.tables import Table
 
+_WILDCARDS: Final = frozenset("*?[")  # of `fnmatch`
+_SET: Final = re.compile(r"\[!?\]?[^\]]*\]")  # the same
+
 
 @attrs.frozen(kw_only=True)
 class ReceiveInOutageOptions:
     """The queues that are received from in an outage, too."""
 
-    receive_in_outage: tuple[str, ...] = ()  # by their names
+    receive_in_outage: tuple[str, ...] = ()  # names, and patterns such as `payments/*`
 
     @property
     def queues(self) -> tuple[EntityPath, ...]:
-        return tuple(EntityPath(name) for name in self.receive_in_outage)
+        """The queues that are given by their names."""
+        return tuple(EntityPath(each) for each in self.receive_in_outage if not is_pattern(each))
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Each other text of the option, in lower case."""
+        return tuple(each.lower() for each in self.receive_in_outage if is_pattern(each))
+
+    def queue_of(self, label: str, entity: EntityPath) -> EntityPath | None:
+        """The backlog queue that the entity has for itself; None: it has none."""
+        if not self.receive_in_outage:
+            return None
+        for each in self.queues:
+            if each == entity:
+                return own_queue(label, each)
+        matches = any(fnmatchcase(entity.key, each) for each in self.patterns)
+        return own_queue(label, entity) if matches and not _fault_of(label, entity) else None
 
 
 RECEIVE_IN_OUTAGE: Final = Table[ReceiveInOutageOptions](
@@ -38,15 +59,17 @@ def problems(config: Config) -> Iterator[str]:
     pairing = config.pairing
     if pairing is None:
         return
-    seen: set[EntityPath] = set()
+    seen: set[str] = set()
     for index, name in enumerate(pairing.options.of(RECEIVE_IN_OUTAGE).receive_in_outage):
         key = f"pairing.receive_in_outage[{index}]"
-        problem = _wrong_name(pairing, name) or _wrong_entity(config, pairing, name)
-        if problem is None and EntityPath(name) in seen:
-            problem = f"the queue {name!r} is given twice"
+        problem = _taken_by_another(config, name)
+        if problem is None and not is_pattern(name):
+            problem = _wrong_name(pairing, name) or _wrong_entity(config, pairing, name)
+        if problem is None and name.lower() in seen:
+            problem = f"{name!r} is given twice"
         if problem is not None:
             yield f"{key}: {problem}"
-        seen.add(EntityPath(name))
+        seen.add(name.lower())
 
 
 def warnings(config: Config) -> Iterator[str]:
@@ -61,29 +84,62 @@ def warnings(config: Config) -> Iterator[str]:
         )
 
 
+def is_pattern(name: str) -> bool:
+    """True if the text stands for each queue that it matches."""
+    return not _WILDCARDS.isdisjoint(name)
+
+
 def _wrong_name(pairing: Pairing, name: str) -> str | None:
-    if "*" in name or "?" in name:
-        return (
-            f"the name of one queue expected, without a pattern, got {name!r}: each has a backlog"
-            " queue of its own, which `pairgate provision` makes"
-        )
     try:
         path = EntityPath.parse(name)
-        EntityPath.parse(own_queue(pairing.options.label, path).name)
     except InvalidRequest as error:
         return str(error)
+    return _fault_of(pairing.options.label, path)
+
+
+def _fault_of(label: str, path: EntityPath) -> str | None:
+    """The reason why the entity can't have a backlog queue for itself; None: it can."""
     if path.is_dead_letter or path.is_subscription or path.shard_number or is_of_pair(path):
-        return f"a queue expected, not a sub-queue, a subscription, a shard or a backlog: {name!r}"
+        return (
+            "a queue expected, not a sub-queue, a subscription, a shard or a backlog:"
+            f" {path.name!r}"
+        )
+    try:
+        EntityPath.parse(own_queue(label, path).name)
+    except InvalidRequest as error:
+        return str(error)
     return None
+
+
+def _taken_by_another(config: Config, name: str) -> str | None:
+    """The other feature that chooses the backlog queue of such an entity; None: there is none."""
+    for part in parts("exclusive"):
+        for pattern, key in part(config):
+            if overlap(name.lower(), pattern.lower()):
+                return f"{name!r} is in {key}, and can't be received from the backlog as well"
+    return None
+
+
+def overlap(one: str, other: str) -> bool:
+    """True if some name matches both patterns. A set of characters counts as any character."""
+    return _overlap(_SET.sub("?", one), _SET.sub("?", other))
+
+
+@cache
+def _overlap(one: str, other: str) -> bool:
+    if not one or not other:
+        return not (one or other).strip("*")
+    if "*" in (one[0], other[0]):
+        return any(
+            starred[0] == "*" and (_overlap(starred[1:], rest) or _overlap(starred, rest[1:]))
+            for starred, rest in ((one, other), (other, one))
+        )
+    return (one[0] == other[0] or "?" in (one[0], other[0])) and _overlap(one[1:], other[1:])
 
 
 def _wrong_entity(config: Config, pairing: Pairing, name: str) -> str | None:
     """The reason why that queue's messages can't be received from the backlog; None: they can."""
     path = EntityPath(name)
-    for part in parts("exclusive"):
-        for pattern, key in part(config):
-            if fnmatch.fnmatchcase(path.key, pattern.lower()):
-                return f"{name!r} is in {key}, and can't be received from the backlog as well"
     primary = config.namespaces.get(pairing.primary)
     if primary is None:
         return None

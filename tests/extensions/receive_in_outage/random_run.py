@@ -76,7 +76,7 @@ class World:
                 namespace.broker.watch = watch
             harness.primary.broker.fault = self._meet
             first = await Stand.make(harness)
-            pairs = [first.pair, await harness.pair(receive_in_outage=("orders",))]
+            pairs = [first.pair, await harness.pair(receive_in_outage=("ord*",))]
             async with trio.open_nursery() as living:
                 for pair in pairs:
                     living.start_soon(self._send, pair)

@@ -14,6 +14,7 @@ from gateway.domain.errors import Unreachable
 from gateway.domain.message import Complete, Delivery, Message
 from gateway.extensions.receive_in_outage.backlog_receiver import BacklogOpening
 from gateway.extensions.receive_in_outage.broker import TwoSidedBroker
+from gateway.extensions.receive_in_outage.options import RECEIVE_IN_OUTAGE
 from gateway.extensions.receive_in_outage.queues import OWN_PROPERTIES
 from gateway.moments import Moments
 from gateway.pairing.options import SyphonOptions
@@ -38,7 +39,8 @@ class Stand:
     async def make(cls, harness: Harness, *, has_queue: bool = True, **options: Any) -> "Stand":
         if has_queue:
             await harness.secondary.store.create_queue(OWN, OWN_PROPERTIES)
-        pair = await harness.pair(failover_interval=0.0, receive_in_outage=("orders",), **options)
+        options = {"receive_in_outage": ("orders",), **options}
+        pair = await harness.pair(failover_interval=0.0, **options)
         done = list[int]()
         return cls(harness=harness, pair=pair, broker=two_sided(harness, pair, done), done=done)
 
@@ -60,7 +62,7 @@ def two_sided(harness: Harness, pair: Pair, done: list[int]) -> TwoSidedBroker:
     return TwoSidedBroker(
         broker=pair.broker,
         secondary=harness.secondary.broker,
-        queues={ORDERS.key: OWN},
+        queue_of=partial(pair.broker.ways.options.of(RECEIVE_IN_OUTAGE).queue_of, LABEL),
         opening=BacklogOpening(
             envelope=to_backlog.envelope,
             destination=pair.destination,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.errors import ConfigError
+from gateway.extensions.receive_in_outage.options import overlap
 from tests.command_line import PAIR, pairgate
 from tests.config.texts import config, problems
 from tests.stores import make_stores
@@ -14,8 +15,8 @@ from tests.stores import make_stores
 @pytest.mark.parametrize(
     ("addition", "problem"),
     [
-        ("receive_in_outage = ['pay/*']", "[0]: the name of one queue expected, without a pattern"),
-        ("receive_in_outage = ['a', 'A']", "[1]: the queue 'A' is given twice"),
+        ("receive_in_outage = ['a', 'A']", "[1]: 'A' is given twice"),
+        ("receive_in_outage = ['a/*', 'A/*']", "[1]: 'A/*' is given twice"),
         ("receive_in_outage = ['']", "[0]: entity name: 1 to 260 characters expected, got 0"),
         (f"receive_in_outage = ['{'a' * 240}']", "[0]: entity name: 1 to 260 characters expected"),
         ("receive_in_outage = ['t/subscriptions/s']", "[0]: a queue expected, not a sub-queue"),
@@ -24,6 +25,14 @@ from tests.stores import make_stores
         (
             "receive_in_outage = ['orders']\nordered = ['ord*']",
             "[0]: 'orders' is in pairing.ordered, and can't be received from the backlog as well",
+        ),
+        (
+            "receive_in_outage = ['*ers']\nordered = ['ord*']",
+            "[0]: '*ers' is in pairing.ordered, and can't be received from the backlog as well",
+        ),
+        (
+            "receive_in_outage = ['*']\n[[sharding]]\nqueue = 'orders'\nshards = 2",
+            "[0]: '*' is in sharding[0].queue, and can't be received from the backlog",
         ),
         (
             "receive_in_outage = ['orders']\n[[sharding]]\nqueue = 'orders'\nshards = 2",
@@ -60,6 +69,45 @@ def test_a_start_refuses_a_queue_that_the_configuration_plans_otherwise(
 
     with pytest.raises(ConfigError, match=f"orders {words}"):
         config(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "common"),
+    [
+        ("a", "a", True),
+        ("a", "b", False),
+        ("pay/*", "pay/a", True),
+        ("pay/*", "pay", False),
+        ("a*", "*b", True),
+        ("a*c", "b*", False),
+        ("a?", "a", False),
+        ("a?c", "*bc", True),
+        ("*a*", "b*b", True),
+        ("[ab]x", "bx", True),
+        ("[ab]x", "by", False),
+        ("", "*", True),
+    ],
+)
+def test_patterns_overlap_if_a_name_matches_both(one: str, other: str, common: bool) -> None:
+    assert overlap(one, other) is common
+    assert overlap(other, one) is common
+
+
+def test_provision_makes_the_queue_of_each_match_that_needs_no_session(tmp_path: Path) -> None:
+    file = tmp_path / "pairgate.toml"
+    file.write_text(f'{PAIR}receive_in_outage = ["pay/*"]\n')
+    make_stores(file)
+    for name, options in (("pay/a", []), ("pay/jobs", ["--sessions"]), ("other", [])):
+        assert pairgate("create", "queue", name, *options, "--config", file).exit_code == 0
+
+    made = pairgate("provision", "--config", file)
+
+    assert "/x-servicebus-transfer-of/pay/a" in made.output
+    assert made.output.count("/x-servicebus-transfer-of/") == 1
+    checked = pairgate("check", "--config", file, "--json")
+    findings = json.loads(checked.stdout)["findings"]
+    [noted] = [each for each in findings if each["subject"] == "queue pay/jobs"]
+    assert (noted["grade"], "requires sessions" in noted["text"]) == ("note", True)
 
 
 def test_check_refuses_what_the_primary_describes_otherwise(tmp_path: Path) -> None:

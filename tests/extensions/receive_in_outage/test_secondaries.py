@@ -49,7 +49,7 @@ async def gateway(secondary: Broker) -> AsyncIterator[TwoSidedBroker]:
         yield TwoSidedBroker(
             broker=primary,
             secondary=secondary,
-            queues={ORDERS.key: OWN},
+            queue_of=lambda _: OWN,
             opening=BacklogOpening(
                 envelope=envelope(),
                 destination=Destination(primary=primary, observer=Events()),
