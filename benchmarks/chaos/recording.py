@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 import trio
 
-from benchmarks.chaos.excuses import Unanswered, excuses
+from benchmarks.chaos.excuses import InDoubt, Unanswered, excuses
 from benchmarks.chaos.faults import Nemesis
 from benchmarks.chaos.load import LOOK, Backlog, Consumer, Depth, Watcher
 from benchmarks.chaos.scenario import Scenario, Topology
@@ -169,7 +169,6 @@ class _Run:
             self.log_of_doubt,
             arrivals,
             over,
-            hedge_after=recording.scenario.hedge_after,
         )
         mine, baseline = parted(found)
         recording.of_baseline = [*recording.baseline.records, *baseline, *nemesis.losses]
@@ -238,7 +237,10 @@ class _Run:
             case "syphon_backed_off" if NO_ANSWER.search(str(line["reason"])):
                 self.log_of_doubt.transfers.append((now, EntityPath(str(line["entity"])).key))
             case "backlog_queue_failed" if NO_ANSWER.search(str(line["reason"])):
-                self.log_of_doubt.sends.append(now)
+                self.log_of_doubt.to_backlog.append(now)
+            case "diverted" | "sent_twice" if line.get("in_doubt", True):
+                entity, messages = EntityPath(str(line["entity"])).key, int(line["messages"])
+                self.log_of_doubt.sends.append(InDoubt(now, entity, messages))
 
 
 def whole(name: str, records: Sequence[Record]) -> list[Record]:

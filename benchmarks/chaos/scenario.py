@@ -13,7 +13,6 @@ The scenarios of chaos runs, as TOML: the files of `scenarios/`.
 """
 
 import enum
-import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
@@ -27,7 +26,6 @@ from cattrs.v import format_exception
 
 from benchmarks.traffic import DEADLINE
 from gateway.checker.history import FaultTarget
-from gateway.config.values import seconds
 
 FOLDER: Final = Path(__file__).parent / "scenarios"
 HEALTHY: Final = 3.0  # seconds of load before the first fault, unless the scenario says otherwise
@@ -230,12 +228,6 @@ class Scenario:
     def ends(self) -> float:
         """The end of the last fault."""
         return max(ended for fault in self.faults for _, ended in fault.spans)
-
-    @property
-    def hedge_after(self) -> float:
-        """Seconds after which a send may go both ways; infinite: never."""
-        after = self.pairing.get("hedge_after")
-        return math.inf if after is None else seconds(after)
 
     @property
     def receives_in_outage(self) -> bool:

@@ -396,6 +396,9 @@ secondary = "secondary"
 {envelope_keys(key)}
 {lines}
 
+[logging]
+level = "debug"
+
 [pairing.syphon]
 batch = {SYPHON_BATCH}
 attempt_timeout = "{ATTEMPT}s"

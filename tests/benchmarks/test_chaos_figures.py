@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.chaos.excuses import Unanswered, excuses
+from benchmarks.chaos.excuses import InDoubt, Unanswered, excuses
 from benchmarks.chaos.figures import (
     healthy,
     lives_off,
@@ -153,13 +153,16 @@ FAULT = [
 ]
 
 
-def test_a_send_that_met_a_fault_excuses_one_copy():
-    found = excuses({"m": STEADY}, FAULT, Unanswered(), {}, over=20.0)
+def test_a_send_that_met_a_fault_and_was_answered_excuses_nothing():
+    assert excuses({"m": STEADY}, FAULT, Unanswered(), {}, over=20.0) == []
 
-    assert found == [
-        Swallowed(at=6.0, messages=2),
-        Uncertain(at=6.0, message_id="m-5"),
-        Uncertain(at=6.0, message_id="m-6"),
+
+def test_a_send_without_an_answer_excuses_one_copy():
+    sends = {"m": [send(1.0), send(2.0, accepted_by=None)]}
+
+    assert excuses(sends, [], Unanswered(), {}, over=20.0) == [
+        Swallowed(at=20.0, messages=1),
+        Uncertain(at=20.0, message_id="m-2"),
     ]
 
 
@@ -177,8 +180,20 @@ def test_a_transfer_without_an_answer_excuses_a_chunk_of_what_was_diverted():
     ]
 
 
-def test_a_send_to_the_backlog_without_an_answer_excuses_what_was_on_its_way():
-    found = excuses({"m": STEADY}, [], Unanswered(sends=[7.05]), {}, over=20.0)
+def test_a_line_of_a_gateway_excuses_as_many_copies_of_what_was_on_its_way():
+    lines = Unanswered(sends=[InDoubt(7.05, "m", 1)])
+
+    found = excuses({"m": STEADY, "n": STEADY}, [], lines, {}, over=20.0)
+
+    assert found == [
+        Swallowed(at=7.05, messages=1),
+        Uncertain(at=7.05, message_id="m-6"),  # answered so late that the line is read after it
+        Uncertain(at=7.05, message_id="m-7"),
+    ]
+
+
+def test_a_backlog_queue_without_an_answer_excuses_one_more_copy_of_what_was_on_its_way():
+    found = excuses({"m": STEADY}, [], Unanswered(to_backlog=[7.05]), {}, over=20.0)
 
     assert found == [Swallowed(at=7.05, messages=1), Uncertain(at=7.05, message_id="m-7")]
 
@@ -258,9 +273,3 @@ def test_failovers_are_counted_for_each_entity_and_a_failed_trial_is_none():
 
     assert most_failovers(records) == 2
     assert most_failovers([]) == 0
-
-
-def test_a_send_that_was_hedged_excuses_one_copy():
-    found = excuses({"orders": [send(1.0), send(2.0, after=0.5)]}, [], Unanswered(), {}, 9.0, 0.3)
-
-    assert found == [Swallowed(at=9.0, messages=1), Uncertain(at=9.0, message_id="m-2")]
