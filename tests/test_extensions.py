@@ -63,6 +63,7 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
         "options": {"pairing.on_lease_lost", "pairing.order_lease", "pairing.ordered"},
         "events": {"order_lease_lost", "order_lease_taken"},
     },
+    "entity_memory": {"options": set(), "events": set()},
     "outage_report": {"options": set(), "events": {"outage_over"}},
     "purge": {"options": set(), "events": {"backlog_purged"}},
     "receive_in_outage": {

@@ -55,6 +55,7 @@ from gateway.extensions.claims.packing import PackedBroker
 from gateway.extensions.claims.receiver import ClaimedReceiver
 from gateway.extensions.claims.session import ClaimedSession
 from gateway.extensions.claims.unpacking import PackedReceiver
+from gateway.extensions.entity_memory.broker import RememberingBroker
 from gateway.extensions.receive_in_outage.backlog_receiver import BacklogReceiver
 from gateway.extensions.receive_in_outage.broker import TwoSidedBroker
 from gateway.extensions.sharding.broker import ShardedBroker
@@ -170,6 +171,24 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     ShardedBroker: (
         OF_SHARDS,
         {BoundsSends, Identifies, Placed},
+        set(),
+    ),
+    RememberingBroker: (
+        {Describes, Topology, Updates},
+        {
+            BoundsSends,
+            DeletesMessages,
+            Diverts,
+            EnlistsSchedules,
+            FailsFast,
+            Identifies,
+            Peeks,
+            Placed,
+            Schedules,
+            SendsMany,
+            Sessions,
+            Transacts,
+        },
         set(),
     ),
     TwoSidedBroker: (

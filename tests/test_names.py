@@ -56,7 +56,7 @@ PLAIN_TEXT: Final = """
     count destination expiry export file lag ratio sample service setting type
     authority chain discovery instance scope secret tenant add algorithm audience clock read
     refresh result skew subject unavailable outage deadline detail restore page reach remote serve
-    served version header user
+    served version header user remembered
 """
 PLAIN: Final = frozenset(PLAIN_TEXT.split())
 

@@ -12,6 +12,7 @@ from gateway.extensions.announcements import EXTENSION as ANNOUNCEMENTS
 from gateway.extensions.claims import EXTENSION as CLAIMS
 from gateway.extensions.cluster import EXTENSION as CLUSTER
 from gateway.extensions.drill import EXTENSION as DRILL
+from gateway.extensions.entity_memory import EXTENSION as ENTITY_MEMORY
 from gateway.extensions.extension import Extension
 from gateway.extensions.faults import EXTENSION as FAULTS
 from gateway.extensions.hedging import EXTENSION as HEDGING
@@ -32,6 +33,7 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     SHARDING,
     ORDER,
     RECEIVE_IN_OUTAGE,
+    ENTITY_MEMORY,
     HEDGING,
     REDRIVE,
     PURGE,

@@ -222,6 +222,14 @@ async def list_known(broker: Broker) -> Sequence[EntityInfo]:
         return ()
 
 
+async def list_known_topics(topology: Topology) -> Sequence[TopicInfo]:
+    """As `list_known`, of the topics."""
+    try:
+        return await _list(topology.list_topics)
+    except (NotAuthorized, NotSupported):
+        return ()
+
+
 async def _list(page_of: Callable[..., Awaitable[Sequence[L]]]) -> list[L]:
     """The first `MOST_LISTED` entities that the namespace lists."""
     found: list[L] = []

@@ -313,14 +313,41 @@ async def properties():
     }
 
 
-async def tasks():
-    """kombu's transport, which is synchronous."""
+async def starts():
+    """
+    Functions create their queue if it is missing, and read its properties, before they send; a
+    queue that nobody knows; and kombu, which lists all queues first.
+    """
+    answers = []
+    client, unknown = named("jobs"), named("unknown")
+    options = {"raw_response_hook": answers.append}
+    await code_of(lambda: client.create_queue(**options))
+    count = (await do(client.get_queue_properties(**options))).approximate_message_count
+    listed_queues = await listed(service().list_queues(**options))
+    known = [answer.http_response for answer in answers]
+    await code_of(lambda: unknown.create_queue(**options))
+    with by_kombu() as connection, connection.SimpleQueue("tasks") as simple:
+        simple.put({"task": 1})
+    return {
+        "created": known[0].status_code,
+        "count": count,
+        "listed": [each.name for each in listed_queues],
+        "marked": [each.headers.get("x-pairgate-remembered") for each in known],
+        "unknown": answers[-1].http_response.status_code,
+    }
+
+
+def by_kombu():
     from kombu import Connection
 
     host = ENDPOINT.partition("://")[2].partition("/")[0]
-    url = f"azurestoragequeues://{KEY}@http://{host}/{ACCOUNT}"
+    return Connection(f"azurestoragequeues://{KEY}@http://{host}/{ACCOUNT}")
+
+
+async def tasks():
+    """kombu's transport, which is synchronous."""
     got = []
-    with Connection(url) as connection, connection.SimpleQueue("tasks") as simple:
+    with by_kombu() as connection, connection.SimpleQueue("tasks") as simple:
         simple.put({"task": 1})
         simple.put({"task": 2})
         for _ in range(2):

@@ -262,7 +262,7 @@ class StorageQueueBroker:
         await trio.lowlevel.checkpoint()
         queue = self._queue_of(entity)
         found = await self._metadata_of(queue)
-        dead = 0
+        dead: int | None = 0
         if not _has_dead_letters(queue):
             with suppress(EntityNotFound):
                 dead = (await self._metadata_of(self._dead_letters_of(entity))).count

@@ -19,15 +19,18 @@ import attrs
 import trio
 
 from gateway.capabilities import Identifies, Peeks, Send, accepting_send, longest_send_of
+from gateway.capabilities.remembering import answer_source
 from gateway.deadlines import answered_within, client_gives
 from gateway.domain.access import Access, Right, TokenClaim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
     Busy,
+    EntityExists,
     InvalidRequest,
     MessageError,
     Outcome,
+    PreconditionFailed,
     SessionRequired,
     Unavailable,
     drop_tracebacks,
@@ -220,10 +223,15 @@ class ServiceBusRestFrontend:
         self._check(claim, request, Right.MANAGE, entity_of(operation))
         await self._check_forwarding(claim, request, operation)
         origin = servicebus_rest.origin_of(request, secure=self.options.secure)
-        with answered_within(self.options.answer_timeout):
-            answer = await manage(self.broker, operation, self._namespace())
+        with answer_source() as source:
+            try:
+                with answered_within(self.options.answer_timeout):
+                    answer = await manage(self.broker, operation, self._namespace())
+            except (EntityExists, PreconditionFailed) as error:
+                return self._error(error).remembered(source.from_memory)
         asked = request.target.partition("?")[0]
         response = atom_answers.build_response(operation, answer, origin, asked)
+        response = response.remembered(source.from_memory)
         tag = response.headers.get("ETag")
         if request.method == "GET" and is_unchanged(request.headers, tag):
             return atom_answers.build_unchanged(tag)

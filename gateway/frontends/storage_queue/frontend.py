@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 import attrs
 import trio
 
+from gateway.capabilities.remembering import answer_source
 from gateway.deadlines import answered_within
 from gateway.domain.access import TokenClaim
 from gateway.domain.entity import EntityPath
@@ -97,13 +98,15 @@ class StorageQueueFrontend:
         """
         request_id = str(self.new_id())
         version = None
-        try:
-            version = version_of(request, Query.of(request))
-            response = await self._answered(request, version, peer)
-        except BrokerError as error:
-            response = self._error(error, request_id)
-            if response.status >= 500:
-                response = _with(response, (_OUTCOME, error.outcome.value))
+        with answer_source() as source:
+            try:
+                version = version_of(request, Query.of(request))
+                response = await self._answered(request, version, peer)
+            except BrokerError as error:
+                response = self._error(error, request_id)
+                if response.status >= 500:
+                    response = _with(response, (_OUTCOME, error.outcome.value))
+        response = response.remembered(source.from_memory)
         if request.method == "GET" and response.status == 200:
             response = _with(response, ("Cache-Control", "no-cache"))
         return _with(response, *_common(request, version, request_id))

@@ -7,7 +7,7 @@ import attrs
 
 from gateway.capabilities import Visibility, send_accepted_by
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import EntityExists, EntityNotFound
+from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound
 from gateway.domain.message import AcceptedBy, Delivery, Message
 from gateway.domain.storage_queue import UNLIMITED, PopReceipt, TakenMessage
 from gateway.frontends.storage_queue import messages as messages
@@ -195,7 +195,7 @@ class StorageOperations:
                 await change_notes(self.broker, entity, policies=policies)
             case storage.GetMetadata():
                 info = await self.broker.inspect(entity)
-                count = (info.active or 0) + (info.scheduled or 0)
+                count = None if info.active is None else info.active + (info.scheduled or 0)
                 return storage.QueueMetadata(metadata=notes_of(info).metadata, count=count)
             case storage.GetAcl():
                 return storage.Acl(notes_of(await self.broker.inspect(entity)).policies)
@@ -214,6 +214,10 @@ class StorageOperations:
             found = notes_of(await self.broker.inspect(entity))
         except EntityNotFound as error:  # the entity is a topic
             raise StorageRefusal("QueueAlreadyExists") from error
+        except BrokerError as error:
+            if not error.counts_as_outage:
+                raise
+            raise StorageRefusal("QueueAlreadyExists") from error  # nobody knows its metadata
         if dict(found.metadata) != dict(notes.metadata):
             raise StorageRefusal("QueueAlreadyExists")
         return storage.Existed()

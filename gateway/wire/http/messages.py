@@ -1,9 +1,12 @@
 """HTTP requests and responses as values that codecs build and parse, without I/O."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 import attrs
+
+REMEMBERED: Final = "X-Pairgate-Remembered"
 
 
 def _as_tuple(items: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -73,3 +76,11 @@ class Response:
     close: bool = False  # end the connection after this response
     # Sent after the body, each part as it is yielded; then the connection ends.
     parts: AsyncGenerator[bytes, None] | None = None
+
+    def remembered(self, from_memory: bool) -> "Response":
+        """The response with the mark of an answer that is from memory, if it is."""
+        return self.with_fields([(REMEMBERED, "true")]) if from_memory else self
+
+    def with_fields(self, fields: Iterable[tuple[str, str]]) -> "Response":
+        """The response with these header fields as well."""
+        return attrs.evolve(self, headers=Headers((*self.headers.items, *fields)))

@@ -151,8 +151,7 @@ def challenged(response: Response, challenges: Iterable[str]) -> Response:
     """The response; if it is a 401, with these values of WWW-Authenticate."""
     if response.status != _STATUS[NotAuthorized]:
         return response
-    fields = [("WWW-Authenticate", each) for each in challenges]
-    return attrs.evolve(response, headers=Headers.of([*response.headers.items, *fields]))
+    return response.with_fields(("WWW-Authenticate", each) for each in challenges)
 
 
 def fails(response: Response) -> bool:

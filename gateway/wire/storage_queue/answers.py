@@ -7,7 +7,7 @@ import attrs
 
 from gateway.wire.http.date import format_http_date, parse_http_date
 from gateway.wire.http.hardened_xml import without_illegal
-from gateway.wire.http.messages import Headers, Response
+from gateway.wire.http.messages import REMEMBERED, Headers, Response
 from gateway.wire.storage_queue.delegation import build_key, parse_key
 from gateway.wire.storage_queue.errors import XML_TYPE, StorageRefusal, parse_error
 from gateway.wire.storage_queue.fields import metadata_headers, metadata_of
@@ -90,7 +90,8 @@ def build_response(
         case Created() | Existed() | Done():
             return Response(status=_bare_status(operation, answer))
         case QueueMetadata(metadata=metadata, count=count):
-            fields = [(COUNT, str(count)), *metadata_headers(metadata)]
+            counts = [] if count is None else [(COUNT, str(count))]
+            fields = [*counts, *metadata_headers(metadata)]
             return Response(status=200, headers=Headers.of(fields))
         case Updated(pop_receipt=receipt, visible=visible):
             fields = [(POP_RECEIPT, receipt), (NEXT_VISIBLE, format_http_date(visible))]
@@ -204,7 +205,7 @@ def parse_response(operation: Operation, response: Response) -> Answer:
             return Existed() if response.status == 204 else Created()
         case GetMetadata():
             count = parse_count(response.headers.get(COUNT) or "")
-            if count is None:
+            if count is None and response.headers.get(REMEMBERED) is None:
                 raise StorageRefusal("InvalidHeaderValue", f"{COUNT}: a number is expected.")
             return QueueMetadata(metadata=metadata_of(response.headers), count=count)
         case UpdateMessage():

@@ -289,7 +289,7 @@ class Done:
 @attrs.frozen(kw_only=True)
 class QueueMetadata:
     metadata: Mapping[str, str] = attrs.field(factory=dict)
-    count: int = 0  # of messages, about
+    count: int | None = 0  # of messages, about; None: not known
 
 
 @attrs.frozen

@@ -587,6 +587,17 @@ def test_metadata_without_a_count_is_no_empty_queue(count: str) -> None:
         )
 
 
+def test_metadata_from_memory_have_no_count() -> None:
+    answer = storage.QueueMetadata(metadata={"team": "blue"}, count=None)
+    operation = storage.GetMetadata(queue="orders")
+    response = build_response(operation, answer, Style())
+
+    assert response.headers.get("x-ms-approximate-messages-count") is None
+    with pytest.raises(StorageRefusal):
+        parse_response(operation, response)
+    assert parse_response(operation, response.remembered(from_memory=True)) == answer
+
+
 def test_an_update_without_a_receipt_is_not_understood() -> None:
     with pytest.raises(StorageRefusal):
         parse_response(storage.UpdateMessage(**RECEIPT, visibility=1), Response(status=204))
