@@ -1,10 +1,12 @@
 """
 Counts the seconds for which a signal of a process was a lie.
 
-An answer of a process states a depth and the depth's date. The depth must be one of the true counts
-from that date to the end of the answer, or lie between two of them; one that has what was diverted
-since its date may have so many messages more, as others may have moved some meanwhile. An unknown
-figure is no lie.
+An answer of a process states a depth and the depth's date. The depth must be one that the backlog
+may have had from that date to the end of the answer: between two true counts it is at most the
+first one and what was diverted until the second one, and at least the second one without that. A
+depth that has what was diverted since its date may have so many messages more, as others may have
+moved some meanwhile, and may lack those whose sends have no answer yet. An unknown figure is no
+lie.
 The verdict must be red from `NOTICED` after the begin of the trouble until the cure, and green from
 `GREEN` after the cure on. A process that takes sends is ready. A page says what a status says that
 it asked for.
@@ -13,6 +15,7 @@ it asked for.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, Final
 
 import attrs
@@ -70,16 +73,41 @@ class Story:
     reading: float = 1.0  # seconds that a reading takes, or for which its counts may be late
     diverted: Sequence[float] = ()  # the dates at which a producer learned of it
 
-    def between(self, begin: float, end: float) -> tuple[int, int] | None:
-        """The least and the most messages between the dates; None: nobody counted around them."""
+    def around(self, begin: float, end: float) -> Sequence[TrueCount]:
+        """The counts from the last one before the dates to the first one after; empty: not known"""
         before = [each for each in self.counts if each.end <= begin]
         after = [each for each in self.counts if each.begin >= end]
         if not before or not after:
+            return ()
+        return [each for each in self.counts if before[-1].end <= each.end <= after[0].end]
+
+    def between(self, begin: float, end: float) -> tuple[int, int] | None:
+        """The least and the most messages that may have waited between the dates; None: unknown"""
+        found = self.around(begin, end)
+        if not found:
             return None
-        found = [
-            each.messages for each in self.counts if before[-1].end <= each.end <= after[0].end
-        ]
-        return min(found), max(found)
+        counts = [each.messages for each in found]
+        came = [self._came_between(*each) for each in pairwise(found)]
+        return (
+            min([counts[0], *(count - more for count, more in zip(counts[1:], came, strict=True))]),
+            max([counts[-1], *(count + more for count, more in zip(counts, came, strict=False))]),
+        )
+
+    def counted(self, begin: float, end: float) -> tuple[int, int] | None:
+        """The same of a depth that has what was diverted between the dates."""
+        hull = self.between(begin, end)
+        if hull is None:
+            return None
+        counts = [each.messages for each in self.around(begin, end)]
+        unanswered = sum(end < each <= end + MOTION for each in self.diverted)
+        return (
+            min(hull[0], min(counts) - unanswered),
+            max(hull[1], max(counts) + self.diverted_in(begin, end)),
+        )
+
+    def _came_between(self, first: TrueCount, second: TrueCount) -> int:
+        """The messages that may have come between two counts; others may have left meanwhile."""
+        return sum(first.begin <= each <= second.end for each in self.diverted)
 
     def diverted_in(self, begin: float, end: float) -> int:
         """The messages that may have been diverted between the dates."""
@@ -155,9 +183,8 @@ def _lies_in(story: Story, answer: Answer) -> Iterator[tuple[str, str]]:
     for signal, (told, since, end, counted) in figures.items():
         if told is None or since is None or end is None:
             continue
-        hull = story.between(since, end)
-        more = story.diverted_in(since, end) if counted else 0
-        if hull is not None and not hull[0] <= told <= hull[1] + more:
+        hull = story.counted(since, end) if counted else story.between(since, end)
+        if hull is not None and not hull[0] <= told <= hull[1]:
             yield signal, f"{told:g} since {end - since:.1f} s, true: {hull}"
     yield from _contradictions(backlog)
     yield from _way_home(story, answer, as_of)

@@ -101,13 +101,45 @@ def test_each_lie_is_found(lie: Answer, signals: set[str]) -> None:
 
 def test_a_depth_may_be_too_large_by_the_messages_diverted_since_its_date() -> None:
     """A syphon elsewhere moved as many meanwhile."""
-    story = attrs.evolve(STORY, diverted=(19.5, 19.6))
+    story = attrs.evolve(STORY, diverted=(20.2, 22.2))
     figures = {"metrics": {"pairgate_backlog_messages": 7.0}}
-    counted = answer(20, 19, 7, backlog={"counted": True}, **figures)
-    more = answer(20, 19, 8, backlog={"counted": True}, **figures)
-    as_read = answer(20, 19, 7, **figures)
+    counted = answer(25, 19, 7, backlog={"counted": True}, **figures)
+    more = answer(25, 19, 8, backlog={"counted": True}, **figures)
+    as_read = answer(25, 19, 7, **figures)
 
     found = [{each.signal for each in lies_of(story, [one])} for one in (counted, more, as_read)]
+    assert found == [set(), {"depth"}, {"depth"}]
+
+
+@pytest.mark.parametrize(
+    ("counts", "diverted", "least", "most"),
+    [
+        ((2, 3), (), 2, 3),
+        ((2, 3), (1.5,), 2, 3),  # nothing has left
+        ((2, 3), (1.2, 1.4), 1, 4),  # one has left, before the two or after them
+        ((9, 2), (), 2, 9),
+        ((9, 2), (1.5,), 1, 10),
+        ((9, 2), (0.5, 2.5), 2, 9),  # before and after
+    ],
+)
+def test_between_two_counts_messages_may_come_and_leave(
+    counts: tuple[int, int], diverted: tuple[float, ...], least: int, most: int
+) -> None:
+    between = [TrueCount(at, at, messages) for at, messages in zip((1.0, 2.0), counts, strict=True)]
+    story = attrs.evolve(STORY, counts=between, diverted=diverted)
+
+    assert story.between(1.0, 2.0) == (least, most)
+
+
+def test_a_counted_depth_may_lack_the_messages_whose_sends_have_no_answer_yet() -> None:
+    often = [TrueCount(tenth / 10, tenth / 10, 5) for tenth in range(600)]
+    story = attrs.evolve(STORY, counts=often, diverted=(20.2, 20.4, 21.5))
+    figures = {"metrics": {"pairgate_backlog_messages": 3.0}}
+    counted = answer(20, 19, 3, backlog={"counted": True}, **figures)
+    less = answer(20, 19, 2, backlog={"counted": True}, **figures)
+    as_read = answer(20, 19, 3, **figures)
+
+    found = [{each.signal for each in lies_of(story, [one])} for one in (counted, less, as_read)]
     assert found == [set(), {"depth"}, {"depth"}]
 
 
