@@ -44,6 +44,10 @@ def test_anything_else_is_no_end(text: str) -> None:
         (["failback"], "an entity, a pattern or --all expected"),
         (["probe"], "an entity, a pattern or --all expected"),
         (["failover", "orders", "--all"], "no entity expected beside it"),
+        (["pause", "orders", "--all"], "no entity expected beside it"),
+        (["resume", "orders", "--all"], "no entity expected beside it"),
+        (["pause", "--all"], "no `admin` endpoint"),  # it would be asked
+        (["resume"], "no `admin` endpoint"),
         (["failover", "a//b"], "target 'a//b'"),
         (["failover", "orders", "--until", "soon"], "06:00, 2h or 2026-11-25T06:00"),
         (["rate", "fast"], "a number above 0, or off, expected"),

@@ -141,6 +141,7 @@ def probe(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
 @command_for_several
 @add_processes
 @_targets
+@_all
 @add_reason
 @_until
 @_force
@@ -148,20 +149,21 @@ def pause(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     """
     Pause the syphon of the gateway, until `resume` or the end that --until names.
 
-    Without arguments it moves nothing; with some, nothing for these entities or from these backlog
-    queues.
+    Without arguments, or with --all, it moves nothing; with some, nothing for these entities or
+    from these backlog queues.
     """
-    _give(invocation, admin, control_calls.PAUSE, given.pop("targets") or (EVERYTHING,), given)
+    _give(invocation, admin, control_calls.PAUSE, _chosen(given, EVERYTHING), given)
 
 
 @command_for_several
 @add_processes
 @_targets
+@_all
 @add_reason
 @_force
 def resume(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     """Resume the syphon of the gateway: for everything, or for what the arguments name."""
-    _give(invocation, admin, control_calls.RESUME, given.pop("targets") or (EVERYTHING,), given)
+    _give(invocation, admin, control_calls.RESUME, _chosen(given, EVERYTHING), given)
 
 
 @command_for_several
@@ -173,15 +175,16 @@ def rate(invocation: Invocation, admin: AdminChoice, limit: float, **given: Any)
     _give(invocation, admin, control_calls.RATE, (EVERYTHING,), {**given, "rate": limit or None})
 
 
-def _chosen(given: dict[str, Any]) -> tuple[str, ...]:
+def _chosen(given: dict[str, Any], *otherwise: str) -> tuple[str, ...]:
+    """The targets, or `otherwise` if none is given. Raises Failure if there is no order then."""
     targets: tuple[str, ...] = given.pop("targets")
     if given.pop("everything"):
         if targets:
             raise Failure("--all: no entity expected beside it", ExitCode.WRONG)
         return (EVERYTHING,)
-    if not targets:
+    if not (targets or otherwise):
         raise Failure("an entity, a pattern or --all expected", ExitCode.WRONG)
-    return targets
+    return targets or otherwise
 
 
 def _give(
