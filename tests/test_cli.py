@@ -163,6 +163,19 @@ def test_check_is_good_when_everything_is_there(pair: Path) -> None:
     assert any("10 of 10 backlog queues are usable" in finding["text"] for finding in findings)
 
 
+def test_a_configuration_for_a_syphon_alone_is_good_and_one_for_nobody_is_not(pair: Path) -> None:
+    of_syphon = '[[endpoints]]\nprotocol = "admin"\nprocess = "syphon"\nbind = "127.0.0.1:0"\n'
+    pair.write_text(PAIR + of_syphon)
+    alone = pairgate("check", "--config", pair)
+    pair.write_text(PAIR)
+    nobody = pairgate("check", "--config", pair)
+
+    assert alone.exit_code == 0, alone.stdout
+    assert "note    endpoints: this configuration is for `pairgate syphon`" in alone.stdout
+    assert nobody.exit_code == 1
+    assert "bad     endpoints: no endpoint is configured" in nobody.stdout
+
+
 def test_check_changes_nothing(unserved: Path) -> None:
     unserved.write_text(PAIR + ENDPOINT)
 

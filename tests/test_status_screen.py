@@ -142,6 +142,25 @@ def test_messages_that_may_be_twice_are_told_by_process() -> None:
     assert "start of each process: this process 3, serve on gw-2 (process 12) 4 " in text
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("serve on gw-1 (process 7)", "gateway"),
+        ("syphon on gw-1 (process 7)", "syphon"),
+        (None, "gateway"),  # it isn't known: there are no records
+    ],
+)
+def test_the_first_line_says_which_process_tells(name: str | None, kind: str) -> None:
+    well = page_states.healthy()
+    assert well.pair is not None
+    here, *others = page_states.processes()
+    told = () if name is None else (attrs.evolve(here, name=name, here=True), *others)
+
+    lines = shown(attrs.evolve(well, pair=attrs.evolve(well.pair, processes=told)), 200)
+
+    assert lines[0].startswith(f"{kind} at ")
+
+
 def test_processes_that_orders_do_not_reach_are_named_and_doubts_while_one_is_in_force() -> None:
     well, doubt = page_states.healthy(), "the secondary doesn't answer"
     assert well.pair is not None

@@ -36,9 +36,13 @@ async def check_endpoints(
     Check that each endpoint can be served. `is_served`: a store of this configuration is open in
     another process, so that a port in use is that gateway's.
     """
-    if not config.endpoints_of(SERVE):
+    if not config.endpoints:
         text = "no endpoint is configured, and `serve` needs one: add [[endpoints]] for clients"
         findings.add("endpoints", Grade.BAD, text)
+    elif not config.endpoints_of(SERVE):
+        others = " and ".join(sorted({f"`pairgate {each.process}`" for each in config.endpoints}))
+        text = f"this configuration is for {others}: `serve` needs [[endpoints]] for clients"
+        findings.add("endpoints", Grade.NOTE, text)
     for index, endpoint in enumerate(config.endpoints):
         subject = f"endpoints[{index}]"
         try:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.commands.terminal import printable
+from gateway.config.endpoints import SERVE
 from gateway.domain.billing import Operation
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityState, AbilityStatus
@@ -100,7 +101,14 @@ def screen(address: str, found: Status) -> Group:
 def _head(address: str, found: Status, in_trouble: bool) -> Text:
     up = span((found.at - found.started).total_seconds())
     well = ("needs attention", RED) if in_trouble else ("all is well", "green")
-    return Text.assemble(f"gateway at {address}, up {up}: ", well)
+    return Text.assemble(f"{_kind(found)} at {address}, up {up}: ", well)
+
+
+def _kind(found: Status) -> str:
+    """The command of a process that its pair knows as no gateway."""
+    known = () if found.pair is None else found.pair.processes
+    here = next((each.name for each in known if each.here), SERVE)
+    return "gateway" if here.startswith(SERVE) else here.partition(" ")[0]
 
 
 def _backlog(pair: PairStatus, now: datetime) -> Iterator[Fact]:

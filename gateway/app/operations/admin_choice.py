@@ -87,7 +87,14 @@ def _start_of(file: Path) -> str:
 
 def admin_endpoints(endpoints: Sequence[Endpoint], choice: AdminChoice) -> Sequence[Endpoint]:
     """The endpoints `admin` among them, of the chosen process."""
-    return [each for each in endpoints if each.protocol == ADMIN and each.process == choice.process]
+    process = _process_of(endpoints, choice)
+    return [each for each in endpoints if each.protocol == ADMIN and each.process == process]
+
+
+def _process_of(endpoints: Sequence[Endpoint], choice: AdminChoice) -> str:
+    """The chosen process; that of a configuration for one other alone, as a syphon's, if not."""
+    found = {each.process for each in endpoints}
+    return found.pop() if choice.process == SERVE and len(found) == 1 else choice.process
 
 
 def place_at(url: str, named: str, choice: AdminChoice) -> ServerAddress:
@@ -140,9 +147,10 @@ def no_admin(endpoints: Sequence[Endpoint], choice: AdminChoice) -> Failure:
         address_of(endpoint, choice.port_offset) or endpoint.bind
         for endpoint in admin_endpoints(endpoints, choice)
     ]
-    named = "gateway" if choice.process == SERVE else f"`pairgate {choice.process}`"
+    process = _process_of(endpoints, choice)
+    named = "gateway" if process == SERVE else f"`pairgate {process}`"
     if not addresses:
-        of_process = "" if choice.process == SERVE else f'\nprocess = "{choice.process}"'
+        of_process = "" if process == SERVE else f'\nprocess = "{process}"'
         return Failure(
             f"this configuration has no `admin` endpoint, so its {named} can't be queried."
             f" Add these lines and restart the {named}, or name another one with"

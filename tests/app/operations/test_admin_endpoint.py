@@ -5,8 +5,14 @@ from pathlib import Path
 import pytest
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.admin_choice import AdminChoice, AdminTokenSource
+from gateway.app.operations.admin_choice import (
+    AdminChoice,
+    AdminTokenSource,
+    admin_endpoints,
+    no_admin,
+)
 from gateway.app.operations.admin_endpoint import AdminEndpoint, admin_at, check_authorization
+from gateway.config.endpoints import Endpoint
 from gateway.config.file import parse
 from gateway.domain.access import Right
 from gateway.domain.errors import NotAuthorized
@@ -85,3 +91,30 @@ def test_over_a_unix_socket_no_token_is_needed() -> None:
         endpoint(AdminTokenSource(text="token"), "unix:/run/admin.sock").authorization(Right.MANAGE)
         is None
     )
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "process", "found"),
+    [
+        (("serve", "syphon"), "serve", "serve"),
+        (("serve", "syphon"), "syphon", "syphon"),
+        (("syphon",), "serve", "syphon"),  # the configuration of a syphon of its own
+        (("syphon",), "listen", None),
+        (("syphon", "listen"), "serve", None),
+    ],
+)
+def test_a_configuration_for_one_process_alone_needs_no_choice(
+    endpoints: tuple[str, ...], process: str, found: str | None
+) -> None:
+    known = [Endpoint(protocol="admin", bind="127.0.0.1:1", process=each) for each in endpoints]
+    choice = AdminChoice(process=process)
+
+    chosen = {each.process for each in admin_endpoints(known, choice)}
+
+    assert chosen == ({found} if found else set())
+
+
+def test_the_process_that_does_not_answer_is_named_as_its_configuration_has_it() -> None:
+    known = [Endpoint(protocol="admin", bind="127.0.0.1:1", process="syphon")]
+
+    assert "no `pairgate syphon` answers" in str(no_admin(known, AdminChoice()))

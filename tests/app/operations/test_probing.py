@@ -127,8 +127,9 @@ def test_an_answer_that_is_not_http_is_a_temporary_failure() -> None:
 def test_a_probe_of_another_process_asks_that_ones_endpoint() -> None:
     with answering(answer(SERVING)) as address:
         syphon = Endpoint(protocol="admin", bind=address, process="syphon")
+        of_clients = Endpoint(protocol="service-bus", bind="127.0.0.1:0")
         with pytest.raises(Failure, match="no `admin` endpoint"):
-            ask_readiness([syphon], AdminChoice())
+            ask_readiness([of_clients, syphon], AdminChoice())
         asked, _ = ask_readiness([syphon], AdminChoice(process="syphon"))
 
     assert asked == address
