@@ -153,8 +153,8 @@ def name_of(kind: type[Event]) -> str:
 def level_of(event: Event) -> Level:
     if isinstance(event, BacklogReady):
         return "info" if event.usable >= event.wanted else "warning"
-    if isinstance(event, EntityStateChanged) and event.after == "primary":
-        return "info"  # a recovery
+    if isinstance(event, EntityStateChanged) and event.after in {"half-open", "primary"}:
+        return "info"  # a recovery, or its beginning
     return event.level
 
 

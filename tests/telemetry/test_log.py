@@ -83,10 +83,18 @@ def test_the_level_can_be_changed_while_it_runs() -> None:
     assert len(lines) == 1
 
 
-@pytest.mark.parametrize(("after", "level"), [("primary", "info"), ("secondary", "warning")])
-def test_a_recovery_is_no_warning(after: str, level: str) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "level"),
+    [
+        ("secondary", "half-open", "info"),
+        ("half-open", "primary", "info"),
+        ("half-open", "secondary", "warning"),
+        ("primary", "suspect", "warning"),
+    ],
+)
+def test_a_recovery_is_no_warning(before: str, after: str, level: str) -> None:
     change = EntityStateChanged(
-        entity=EntityPath("orders"), before="half-open", after=after, reason="probes were answered"
+        entity=EntityPath("orders"), before=before, after=after, reason="probes were answered"
     )
 
     assert level_of(change) == level
