@@ -44,6 +44,7 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.start
 	.venv/bin/python -m benchmarks.overhead
 	.venv/bin/python -m benchmarks.identities
+	.venv/bin/python -m benchmarks.ledger
 	.venv/bin/python -m benchmarks.starvation
 	.venv/bin/python -m benchmarks.failover
 	.venv/bin/python -m benchmarks.with_and_without

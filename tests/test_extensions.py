@@ -59,6 +59,7 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
         "options": {"entities.hedge_after", "pairing.hedge_after", "pairing.hedge_budget"},
         "events": set(),
     },
+    "ledger": {"options": {"ledger"}, "events": {"ledger_not_saved"}},
     "order": {
         "options": {"pairing.on_lease_lost", "pairing.order_lease", "pairing.ordered"},
         "events": {"order_lease_lost", "order_lease_taken"},

@@ -14,7 +14,7 @@ from gateway.app.assembly.parts import make_issuers
 from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import bind_endpoint, listening, make_basis, tls_of
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.control_calls import of_control, of_process
+from gateway.app.operations.control_calls import Executors, of_control, of_process
 from gateway.app.process_control import ProcessControl
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
 from gateway.app.status.board import StatusBoard, make_figures
@@ -36,6 +36,7 @@ class ProcessAdmin:
     board: StatusBoard
     control: Control
     steering: ProcessControl
+    executors: Executors = ()  # beside those of `control` and `steering`
     port_offset: int = 0
     _issuers: Issuers = attrs.field(init=False)
     _bases: list[Basis] = attrs.field(factory=list, init=False)
@@ -124,7 +125,7 @@ class ProcessAdmin:
             self.board,
             basis.authorizer,
             steering.readiness,
-            [*of_control(self.control), *of_process(steering)],
+            [*of_control(self.control), *of_process(steering), *self.executors],
         )
         return make_admin_server(basis, figures)
 

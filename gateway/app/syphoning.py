@@ -11,7 +11,7 @@ import trio
 from gateway.app.assembly.interceptors import Interception
 from gateway.app.assembly.opening import Opening, open_namespaces
 from gateway.app.assembly.pairs import known_entities, make_envelope, renew_envelopes
-from gateway.app.assembly.parts import ProcessParts, ProcessPlan
+from gateway.app.assembly.parts import ProcessParts, ProcessPlan, executors_of_opened
 from gateway.app.assembly.records import make_records
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.services import services_of
@@ -212,7 +212,13 @@ def _make_admin(
     )
     steering.on_reload(apply)
     assert parts.control is not None, "made before"
-    return ProcessAdmin(process=SYPHON, board=board, control=parts.control, steering=steering)
+    return ProcessAdmin(
+        process=SYPHON,
+        board=board,
+        control=parts.control,
+        steering=steering,
+        executors=executors_of_opened(parts),
+    )
 
 
 async def _run(

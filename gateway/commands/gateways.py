@@ -63,12 +63,16 @@ def add_processes(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @attrs.frozen(kw_only=True)
-class _Asked:
-    """A gateway that gets the order."""
+class AskedProcess:
+    """A process that gets the call."""
 
     name: str  # as the user gave it
     config: Config
     admin: AdminChoice
+
+    async def give(self, call: ControlCall[Q, A], request: Q) -> tuple[str, A]:
+        """As `asking.give`."""
+        return await asking.give(self.config, self.admin, call, request)
 
 
 @attrs.frozen(kw_only=True)
@@ -116,7 +120,7 @@ def give_each(
         admin = attrs.evolve(admin, url=urls[0]) if urls else admin
         give(invocation, admin, call, request, lines)
         return
-    results = run(_give_to_all, _asked(invocation, admin, urls), call, request)
+    results = run(_give_to_all, asked_processes(invocation, admin, urls), call, request)
     code = max((each.code for each in results), key=_WORSE.index)
     if invocation.as_json:
         invocation.print({"gateways": [each.value for each in results], "exit_code": int(code)})
@@ -126,8 +130,15 @@ def give_each(
     sys.exit(code)
 
 
-def _asked(invocation: Invocation, admin: AdminChoice, urls: Sequence[str]) -> list[_Asked]:
-    """The gateways. Each configuration is read, and found to be right, before any is ordered."""
+def asked_processes(
+    invocation: Invocation, admin: AdminChoice, urls: Sequence[str]
+) -> list[AskedProcess]:
+    """
+    The processes. Each configuration is read, and found to be right, before any is called.
+
+    Raises:
+        Failure: `--url` and `--config` are both given several times.
+    """
     if urls and invocation.further:
         raise Failure("several --config: no --url expected beside them", ExitCode.WRONG)
     found = []
@@ -135,18 +146,20 @@ def _asked(invocation: Invocation, admin: AdminChoice, urls: Sequence[str]) -> l
         for file in (invocation.config, *invocation.further):
             config, choice = with_keys_when_used(attrs.evolve(invocation, config=file), admin)
             name = url or str(file)
-            found.append(_Asked(name=name, config=config, admin=attrs.evolve(choice, url=url)))
+            found.append(
+                AskedProcess(name=name, config=config, admin=attrs.evolve(choice, url=url))
+            )
     return found
 
 
 async def _give_to_all(
-    asked: Sequence[_Asked], call: ControlCall[Q, A], request: Q
+    asked: Sequence[AskedProcess], call: ControlCall[Q, A], request: Q
 ) -> list[_GatewayAnswer]:
     results = dict[int, _GatewayAnswer]()
 
-    async def give_to(index: int, one: _Asked) -> None:
+    async def give_to(index: int, one: AskedProcess) -> None:
         try:
-            address, answer = await asking.give(one.config, one.admin, call, request)
+            address, answer = await one.give(call, request)
         except Failure as failure:
             results[index] = _GatewayAnswer(name=one.name, failure=failure)
         else:

@@ -8,7 +8,10 @@ import click
 
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "Run": ("serve", "run", "syphon", "listen", "agent", "demo"),
-    "Look": ("status", "events", "list", "dead-letters", "shards", "outage-report", "bench"),
+    "Look": (
+        *("status", "events", "list", "dead-letters", "shards", "explain", "reconcile"),
+        *("outage-report", "bench"),
+    ),
     "Steer": (
         *("failover", "failback", "probe", "pause", "resume", "rate", "drill", "redrive", "purge"),
         *("reload", "drain", "fault"),
@@ -40,6 +43,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "drain": "--wait",
     "drill": "--fault hang --for 30s --load drill",
     "events": "--follow",
+    "explain": "3fa85f64-5717-4562-b3fc-2c963f66afa6",
     "failback": '"orders/*"',
     "failover": 'orders --until 2h --reason "maintenance of the primary"',
     "fault": "add busy --entity orders --for 30s",
@@ -58,6 +62,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "purge": "pairgate/x-servicebus-transfer/0 --dead-letters",
     "rate": "200",
     "receive": "orders",
+    "reconcile": "--since 2h --seal report.json",
     "redrive": "--execute",
     "reload": "",
     "resume": "",

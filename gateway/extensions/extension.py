@@ -58,6 +58,7 @@ class Extension:
     peers: Sequence[Part] = ()
     others: Sequence[Part] = ()  # `gateway.app.assembly.others.MakeOthers`
     # `open_*(config, observer)`: a context manager with a service, or None, for a process's life.
+    # One that is an `OffersCalls` executes control calls.
     processes: Sequence[Part] = ()
     # `gateway.app.assembly.interceptor_rows.InterceptorRow`
     interceptors: Sequence[Part] = ()

@@ -16,6 +16,7 @@ from gateway.extensions.entity_memory import EXTENSION as ENTITY_MEMORY
 from gateway.extensions.extension import Extension
 from gateway.extensions.faults import EXTENSION as FAULTS
 from gateway.extensions.hedging import EXTENSION as HEDGING
+from gateway.extensions.ledger import EXTENSION as LEDGER
 from gateway.extensions.order import EXTENSION as ORDER
 from gateway.extensions.outage_report import EXTENSION as OUTAGE_REPORT
 from gateway.extensions.purge import EXTENSION as PURGE
@@ -37,6 +38,7 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     HEDGING,
     REDRIVE,
     PURGE,
+    LEDGER,
     FAULTS,
     DRILL,  # what it refuses is never announced
     OUTAGE_REPORT,

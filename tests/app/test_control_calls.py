@@ -55,6 +55,16 @@ from gateway.extensions.faults.order import (
     FaultState,
     FaultsToClear,
 )
+from gateway.extensions.ledger.facts import (
+    FACTS,
+    Fact,
+    FactsQuery,
+    LedgerFacts,
+    PairSide,
+    Searched,
+    Seen,
+    What,
+)
 from gateway.extensions.outage_report.outage import (
     OUTAGES,
     DepthPoint,
@@ -213,6 +223,38 @@ EXAMPLES: Mapping[Call, tuple[Any, Any]] = {
     purging.PURGE: (PURGE, PurgeAnswer(queue="q", dead_letters=True, messages=3, purged=2, left=1)),
     drilling.DRILLS: (NoKeys(), DRILLS),
     SHARDS: (NoKeys(), ShardsAnswer(shards=(SHARD,))),
+    FACTS: (
+        FactsQuery(message="m,1", entity="orders", search=True, since=DATE, until=DATE, after=3),
+        LedgerFacts(
+            process="gw/7",
+            ledger="f00",
+            facts=(
+                Fact(
+                    at=DATE,
+                    message="m,1",
+                    entity="orders",
+                    side=PairSide.SECONDARY,
+                    what=What.UNKNOWN,
+                    queue="east/0",
+                    why="no answer",
+                ),
+            ),
+            since=DATE,
+            next=4,
+            gaps=(DATE,),
+            seen=(
+                Seen(
+                    side=PairSide.PRIMARY,
+                    queue="orders",
+                    state="Active",
+                    number=1,
+                    deliveries=0,
+                    since=None,
+                ),
+            ),
+            searched=(Searched(side=PairSide.PRIMARY, queue="orders", whole=True),),
+        ),
+    ),
     OUTAGES: (NoKeys(), OutageReport(outages=(OUTAGE,), markdown="# Outage")),
     drilling.DRILL: (DRILL, drilled("drill")),
     faulting.FAULTS: (NoKeys(), FAULTS),

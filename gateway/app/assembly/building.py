@@ -33,7 +33,13 @@ from gateway.app.assembly.pairs import (
     make_pair,
     make_syphons,
 )
-from gateway.app.assembly.parts import Parts, ProcessPlan, make_features, make_issuers
+from gateway.app.assembly.parts import (
+    Parts,
+    ProcessPlan,
+    executors_of_opened,
+    make_features,
+    make_issuers,
+)
 from gateway.app.assembly.records import RecordParts, make_records
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.wrapper_rows import Wrapping
@@ -253,7 +259,8 @@ def _with_operators(parts: Parts, paired: _Paired) -> Parts:
 
 def _with_features(parts: Parts) -> Parts:
     """The parts with those of their features that operators see and control."""
-    sections, executors = dict(parts.sections), [*parts.executors]
+    sections = dict(parts.sections)
+    executors = [*parts.executors, *executors_of_opened(parts)]
     for feature in parts.features.values():
         sections |= feature.readings()
         executors += feature.executors(parts)

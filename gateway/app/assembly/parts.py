@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
@@ -66,6 +66,26 @@ class ProcessParts:
         for service in self.for_wrappers:
             if isinstance(service, Reloads):
                 service.reload(start, fresh)
+
+
+@runtime_checkable
+class OffersCalls(Protocol):
+    """A service that an extension has opened for a process, with control calls of its own."""
+
+    def executors(self, parts: ProcessParts) -> Executors:
+        """The executors of its control calls, in a process that operators ask."""
+        ...
+
+
+def executors_of_opened(parts: ProcessParts) -> Executors:
+    """The executors of the services that extensions have opened for this process."""
+    opened = parts.plan.runtime.opened.values()
+    return [
+        executor
+        for service in opened
+        if isinstance(service, OffersCalls)
+        for executor in service.executors(parts)
+    ]
 
 
 class Feature:

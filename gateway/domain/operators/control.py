@@ -17,6 +17,7 @@ from attrs import validators
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 
+SAYS: Final = "says"  # metadata of a key in a query: what it selects, for OpenAPI
 EVERYTHING: Final = "*"
 MOST: Final = 100  # overrides of one kind, targets of one order, and exceptions of one override
 LONGEST_REASON: Final = 200  # characters
@@ -244,7 +245,9 @@ class ControlState:
 class ControlQuery:
     """Asks for a `ControlState` with the states of the entities that the targets match."""
 
-    targets: tuple[str, ...] = (EVERYTHING,)
+    targets: tuple[str, ...] = attrs.field(
+        default=(EVERYTHING,), metadata={SAYS: "entities and patterns, separated by commas"}
+    )
 
 
 @attrs.frozen(kw_only=True)

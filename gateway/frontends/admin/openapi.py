@@ -16,7 +16,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 import attrs
 
 from gateway import __version__
-from gateway.domain.operators.control import LONGEST_REASON, MOST
+from gateway.domain.operators.control import LONGEST_REASON, MOST, SAYS
 from gateway.domain.status.figures import section_in
 from gateway.domain.status.process import Status
 from gateway.domain.status.sections import Section, Sections
@@ -146,9 +146,8 @@ def _of_call(call: ControlCall[Any, Any], schemas: "_Schemas") -> PathOperation:
         refusals=(*ALWAYS, *call.refusals),
     )
     if call.reads:
-        names = [key.name for key in call.keys]
-        parameters = [in_query(name, _LISTED[name], TEXT) for name in names]
-        return attrs.evolve(operation, parameters=tuple(parameters))
+        parameters = tuple(in_query(key.name, key.metadata[SAYS], TEXT) for key in call.keys)
+        return attrs.evolve(operation, parameters=parameters)
     body = schemas.request(call.request, call.keys, call.is_required)
     return attrs.evolve(
         operation,
@@ -407,4 +406,3 @@ _KEYS: Final[Mapping[str, Schema]] = {
     "rate": _or_null({"type": "number", "exclusiveMinimum": 0}),
     "wait": {"type": "boolean", "description": "answer when the drain has ended"},
 }
-_LISTED: Final = {"targets": "entities and patterns, separated by commas"}  # in a query

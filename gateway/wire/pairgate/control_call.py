@@ -38,7 +38,9 @@ class ControlCall(Generic[Q, A]):
     summary: str
     request: type[Q]
     answer: type[A]
-    method: str = "POST"  # or GET: it changes nothing, and its request is the query
+    # or GET: it changes nothing, and its request is the query. A key of it that is no tuple has a
+    # converter from text.
+    method: str = "POST"
     fixed: Mapping[str, Any] = attrs.field(factory=dict)  # keys of `request` that the path implies
     required: Sequence[str] = ()  # keys of `request` that have a default elsewhere
     # The class of the answer to a request that only counts: its `executes` is false. The right
@@ -84,7 +86,8 @@ class ControlCall(Generic[Q, A]):
     def target(self, request: Q) -> str:
         """The path with the query."""
         values = self._values(request) if self.reads else {}
-        query = urlencode({name: ",".join(value) for name, value in values.items()}, safe="*,/")
+        texts = {name: _in_query(value) for name, value in values.items() if value is not None}
+        query = urlencode(texts, safe="*,/")
         return f"{self.path}?{query}" if query else self.path
 
     def build(self, request: Q) -> bytes:
@@ -110,7 +113,10 @@ class ControlCall(Generic[Q, A]):
         """
         if self.reads:
             given = {key.name: query[key.name] for key in self.keys if key.name in query}
-            return self.request(**{name: tuple(text.split(",")) for name, text in given.items()})
+            lists = {key.name for key in self.keys if isinstance(key.default, tuple)}
+            return self.request(
+                **{n: tuple(text.split(",")) if n in lists else text for n, text in given.items()}
+            )
         value = admin_json.load(data, self.name)
         for name in self.required:
             if name not in value:
@@ -140,3 +146,7 @@ class ControlCall(Generic[Q, A]):
     def _values(self, request: Q) -> dict[str, Any]:
         value = admin_json.value_of(request)
         return {key.name: value[key.name] for key in self.keys}
+
+
+def _in_query(value: Any) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,5 @@
+"""The fixture of processes, as beside their own tests."""
+
+from tests.e2e.conftest import gateways
+
+__all__ = ["gateways"]
