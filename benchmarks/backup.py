@@ -121,7 +121,7 @@ async def measure(
                     used = processor_time(gateway.pid) - before
                     if each:  # round 0 warms up
                         found.append(_round(way, loop, used, copied, target))
-                    target.unlink(missing_ok=True)  # noqa: ASYNC240 a moment
+                    target.unlink(missing_ok=True)
     alone, backup = ([each for each in found if each.way == way] for way in WAYS)
     slower = [there.p99 / here.p99 for here, there in zip(alone, backup, strict=True)]
     return Report(facts=told, rounds=found, slower=statistics.median(slower))

@@ -158,7 +158,7 @@ class ClientLoad:
         most = self.clients.options.max_bytes
         return bool(most) and self.bytes >= most
 
-    async def wait_for_less(self) -> None:  # noqa: ASYNC910 it waits
+    async def wait_for_less(self) -> None:
         """Return after the end of the next request, or the next release of bytes."""
         await self._less.wait()
 

@@ -183,7 +183,7 @@ class Line:
             self._begin(turn, now)
             if self._counted <= LIGHT:
                 self._contention.begin_light(turn, now)
-            return turn  # noqa: ASYNC910 on the way of each request
+            return turn
         turn.begun = trio.Event()
         self._waiting.append(turn)
         try:

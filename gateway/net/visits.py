@@ -260,7 +260,7 @@ async def acquire_turn(size: int, count: int = 1) -> RequestTurn | None:
     """
     load = _load_in_turn()
     if load is None:
-        return None  # noqa: ASYNC910 on the way of each request
+        return None
     return await load.line.acquire(size, count)
 
 
@@ -288,7 +288,7 @@ async def acquire_turn_to_read(size: int) -> RequestTurn | None:
     """
     load = _load_in_turn()
     if load is None:
-        return None  # noqa: ASYNC910 on the way of each read
+        return None
     return await load.reading.acquire(size, load.clients.options.share)
 
 

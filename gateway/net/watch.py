@@ -34,7 +34,7 @@ class RequestWatch:
         else:
             self._pause.deadline = self._due
 
-    async def stop(self) -> None:  # noqa: ASYNC910 mostly there is nothing to wait for
+    async def stop(self) -> None:
         """Return when `look` has ended: the caller may use the stream again."""
         self._due = math.inf
         if self._pause is not None:

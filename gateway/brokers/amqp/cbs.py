@@ -199,7 +199,7 @@ class CbsTokens:
         try:
             await self._put(address)
         except BrokerError as error:
-            return error  # noqa: ASYNC910 the put has waited
+            return error
         return None
 
     async def _put(self, address: str) -> None:

@@ -327,7 +327,7 @@ class AmqpReceiver:
                 again.
         """
         if self._link.arrived or self._is_usable:
-            return  # noqa: ASYNC910 the caller waits for news
+            return
         async with self._opening:
             if self._is_usable:
                 return

@@ -207,7 +207,7 @@ class Senders:
                 lambda: self._attach(kept, entity, since),
             )
         assert kept.sender is not None, "it was attached"
-        return kept.sender  # noqa: ASYNC910 what is sent on it waits
+        return kept.sender
 
     def forget(self, entity: EntityPath) -> None:
         """Close the link of an entity that doesn't exist any more, unless it is in use."""

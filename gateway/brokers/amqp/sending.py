@@ -64,9 +64,7 @@ def transfers_of(payloads: Sequence[bytes], sender: Sender) -> list[Transfer]:
     ]
 
 
-async def post_all(  # noqa: ASYNC910 each outcome is waited for
-    sender: Sender, transfers: Sequence[Transfer]
-) -> Sequence[InFlight]:
+async def post_all(sender: Sender, transfers: Sequence[Transfer]) -> Sequence[InFlight]:
     """
     Write all transfers, in their order, as soon as there is credit.
 
@@ -87,7 +85,7 @@ async def post_all(  # noqa: ASYNC910 each outcome is waited for
     return under_way
 
 
-async def check_all(  # noqa: ASYNC910 each outcome is waited for
+async def check_all(
     sender: Sender, under_way: Sequence[InFlight], messages: Sequence[Message]
 ) -> None:
     """

@@ -227,7 +227,7 @@ class RestPeer:
             BrokerError: the answers don't show it. Nothing was sent.
         """
         if self._is_pairgate is not None:
-            return self._is_pairgate  # noqa: ASYNC910 what is asked next waits
+            return self._is_pairgate
         return is_from_pairgate(await self._question(entity, build_options_request(entity)))
 
     async def probe(self, entity: EntityPath) -> Response:

@@ -322,7 +322,7 @@ class StorageQueueReceiver:
         the defaults.
         """
         if self._properties is not None:
-            return  # noqa: ASYNC910 who asks takes messages next
+            return
         await trio.lowlevel.checkpoint()
         try:
             answer = await self._queue.peer.run(storage.GetMetadata(queue=self._queue.name))

@@ -117,9 +117,7 @@ class AmqpConnection:
         self._scope = trio.CancelScope()  # of the tasks, once they run
         self._ticking = trio.CancelScope()  # its deadline is the next tick
 
-    async def run(  # noqa: ASYNC910 the nursery waits
-        self, handle: Callable[[Event], None]
-    ) -> None:
+    async def run(self, handle: Callable[[Event], None]) -> None:
         """
         Run the connection to its end, of whatever kind; `stream` is closed then.
 
@@ -246,9 +244,9 @@ class AmqpConnection:
             return await self._stream.receive_some(_RECEIVE_SIZE)
         except trio.BrokenResourceError as error:
             self.broken = error.with_traceback(None)  # which would lead back to this frame
-            return b""  # noqa: ASYNC910 the receive has waited
+            return b""
 
-    async def _write(self) -> None:  # noqa: ASYNC910 there is a greeting at least, or a wait
+    async def _write(self) -> None:
         """Write what there is, until the engine has finished."""
         has_ended = False
         while not self.engine.finished:
@@ -267,7 +265,7 @@ class AmqpConnection:
                 elif not self.engine.finished:
                     await self._touched.wait()
             except trio.BrokenResourceError:
-                return  # noqa: ASYNC910 the write has waited
+                return
 
     async def _end_output(self) -> None:
         await trio.lowlevel.checkpoint()

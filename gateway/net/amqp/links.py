@@ -60,7 +60,7 @@ class InFlight:
             await self.answered.wait()
         if self.said is None:
             raise OutcomeUnknown(f"no answer, then: {self.link.failure()}")
-        return self.said.state  # noqa: ASYNC910 the answer has come
+        return self.said.state
 
 
 @attrs.frozen(eq=False)
@@ -133,7 +133,7 @@ class SendingLink(ClientLink):
             if self._has_room():
                 break
         if self.why is not None:
-            raise LinkVoid(self)  # noqa: ASYNC910 the caller tries another one
+            raise LinkVoid(self)
         self._tags += 1
         tag = self.id.to_bytes(4) + self._tags.to_bytes(8)
         delivery = self.engine.send(
@@ -141,7 +141,7 @@ class SendingLink(ClientLink):
         )
         assert delivery is not None, "the link isn't void"
         mine = self._in_flight[delivery] = InFlight(self)
-        return mine  # noqa: ASYNC910 its outcome waits
+        return mine
 
     def handle(self, event: Event) -> None:
         match event:

@@ -154,7 +154,7 @@ class HttpClient(trio.abc.AsyncResource):
 
     # The next two methods have no checkpoint on the fast path: the exchange between them has
     # several.
-    async def _retire(self) -> None:  # noqa: ASYNC910
+    async def _retire(self) -> None:
         oldest = max(trio.current_time() - self._options.idle_timeout, self._failed)
         while self._idle and self._idle[0].idle_since < oldest:
             await trio.aclose_forcefully(self._idle.pop(0).stream)
@@ -170,7 +170,7 @@ class HttpClient(trio.abc.AsyncResource):
             raise failure_of(self._authority, error) from error
         return _ClientConnection(stream, self._authority, self._tls)
 
-    async def _give_back(self, connection: "_ClientConnection") -> None:  # noqa: ASYNC910
+    async def _give_back(self, connection: "_ClientConnection") -> None:
         if self._closed or not connection.goes_on:
             await trio.aclose_forcefully(connection.stream)
             return

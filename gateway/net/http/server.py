@@ -187,7 +187,7 @@ class _ServerConnection:
     def scope(self) -> trio.CancelScope:
         return self.nursery.cancel_scope
 
-    async def run(self) -> None:  # noqa: ASYNC910 every response is written
+    async def run(self) -> None:
         """
         Serve one request after the other until the connection can't be reused.
 
@@ -311,7 +311,7 @@ class _ServerConnection:
             self.codec.feed(data)
         if self._phase is _Phase.IDLE:
             self._phase = _Phase.HEAD
-        return request  # noqa: ASYNC910 sent ahead; its response is written
+        return request
 
     def _idle_seconds(self) -> float:
         """The seconds to wait for the next request."""
@@ -334,14 +334,14 @@ class _ServerConnection:
             self._refusal = refusal or await self._no_room()
             if self._refusal is not None:
                 self._phase = _Phase.ENDED
-                return False  # noqa: ASYNC910 the answer is written
+                return False
             self._enter(_Phase.BODY, BODY_GRACE)
             self._body_began = trio.current_time()
             if permission := self.codec.pop_continue():
                 await self.stream.send_all(permission)
         slowest = BODY_GRACE + self.codec.body_received / options.min_body_rate
         self._set_due(self._body_began + min(options.body_timeout, slowest))
-        return True  # noqa: ASYNC910 a receive follows
+        return True
 
     async def _no_room(self) -> Response | None:
         """Acquire the body's size from the budget; return a refusal if there is no room."""
@@ -390,7 +390,7 @@ class _ServerConnection:
         try:
             return await self.stream.receive_some(_RECEIVE_SIZE)
         except trio.BrokenResourceError:
-            return b""  # noqa: ASYNC910 the receive has waited
+            return b""
 
     def _enter(self, phase: _Phase, seconds: float) -> None:
         self._phase = phase
