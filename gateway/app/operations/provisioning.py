@@ -152,10 +152,11 @@ async def _list_primary(
     planned = [
         EntityInfo(path=each.path, properties=each.properties) for each in namespace.plan.queues
     ]
-    async with AsyncExitStack() as stack:
-        with suppress(Failure, BrokerError), trio.move_on_after(ASK_SECONDS):
-            primary = await enter_or_ask(stack, config, namespace, runtime, running)
-            return [*planned, *(await list_known(primary) if primary else ())]
+    with trio.move_on_after(ASK_SECONDS):  # around the connection, whose tasks have scopes too
+        async with AsyncExitStack() as stack:
+            with suppress(Failure, BrokerError):
+                primary = await enter_or_ask(stack, config, namespace, runtime, running)
+                return [*planned, *(await list_known(primary) if primary else ())]
     return planned
 
 
