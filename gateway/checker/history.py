@@ -63,6 +63,9 @@ class Bounds:
     # The longest time until a gateway has listed the ordered backlog queues, once it can be read.
     listing: float = 15.0
     trial: float = 0.0  # timeout, in seconds, of a syphon's trial
+    # The least time after which a gateway counts its own syphon's trial without an answer as
+    # failed. The send goes on.
+    trial_silence: float = 1.25
     late: float = inf  # an accepted send that took longer counts against its entity
     raises_unknown: bool = False  # an unknown outcome is raised at once, as the options say
     expected_reasons: frozenset[str] = frozenset()

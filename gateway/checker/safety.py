@@ -157,13 +157,27 @@ def failovers(run: Run) -> tuple[Decision, Decision]:
 
 def _by_attempts(run: Run) -> Iterator[Problem]:
     gateways: dict[str, _GatewayStreaks] = {}
-    for record in run.mixed(Attempted, Paused, Killed, EntityStateMoved):
+    told = [*run.mixed(Attempted, Paused, Killed, EntityStateMoved), *_unanswered_trials(run)]
+    for record in sorted(told, key=lambda each: each.at):
         assert isinstance(record, Attempted | Paused | Killed | EntityStateMoved)
         process = record.process.removeprefix(SYPHON_IN)
         found = gateways.setdefault(process, _GatewayStreaks(run.bounds)).judge(record)
         if isinstance(record, EntityStateMoved) and _attempt_hung(run, record):
             found = (each for each in found if each[0] is not Invariant.S10)
         yield from found
+
+
+def _unanswered_trials(run: Run) -> Iterator[Attempted]:
+    """
+    The syphons' sends that had no answer for long, at the first and at the last moment at which
+    their gateway may have counted them as failed. The send itself is recorded when it ends.
+    """
+    first = run.bounds.trial_silence
+    for each in run.all(Attempted):
+        for seconds in (first, max(first, run.bounds.trial)):
+            told = each.began + seconds
+            if each.way is Way.SYPHON and told < each.at:
+                yield attrs.evolve(each, at=told, end=End.UNKNOWN)
 
 
 def _attempt_hung(run: Run, move: EntityStateMoved) -> bool:

@@ -316,6 +316,25 @@ def test_only_sends_to_the_primary_count(way):
     assert causes(attempt(50, way=way), moved(60, P, B)) is BROKEN
 
 
+@pytest.mark.parametrize(("began", "validity"), [(51.7, HOLDS), (51.8, BROKEN)])
+def test_a_syphons_trial_without_an_answer_counts_before_it_ends(began, validity):
+    trial = attempt(90, End.UNKNOWN, way=Way.SYPHON, began=began)
+    hung = attrs.evolve(trial, process="syphon in gateway")
+
+    assert times(moved(50, P, S), moved(62, S, B), hung) is validity
+    assert causes(moved(50, P, S), moved(62, S, B)) is BROKEN
+
+
+def test_a_syphons_trial_counts_as_long_as_it_may_have_waited():
+    bounds = attrs.evolve(BEGAN.bounds, trial=20.0)
+    trial = attempt(90, End.ACCEPTED, way=Way.SYPHON, began=51)
+    hung, late = attrs.evolve(trial, process="syphon in gateway"), attempt(85, began=80)
+    run = Run.of([attrs.evolve(BEGAN, bounds=bounds), moved(50, P, S), late, moved(85, S, B), hung])
+
+    assert failovers(run)[1].validity is HOLDS
+    assert times(moved(50, P, S), late, moved(85, S, B), hung) is BROKEN
+
+
 def test_a_success_ends_the_streak():
     well = attempt(57, End.ACCEPTED)
 

@@ -41,6 +41,8 @@ from gateway.domain.message import Complete, DeadLetter
 from gateway.pairing.options import OnUnknown
 from gateway.pairing.syphon.drain import SCAN_PAUSE
 from gateway.pairing.syphon.mover import LATE
+from gateway.pairing.syphon.primary_load import PATIENCE
+from gateway.pairing.syphon.slow_start import SLOW
 from tests.harness.faults import Call, Operation
 from tests.simulation.names import Names
 from tests.simulation.scenario import LONGEST_DELAY, Crash, DiskFault, Front, Scenario
@@ -114,6 +116,7 @@ class Recorder:
             expiry_slack=self.scenario.longest_way,
             front_wait=self.scenario.front_wait,
             trial=syphon.attempt_timeout,
+            trial_silence=SLOW + PATIENCE,
             late=self.scenario.late,
             raises_unknown=pair.on_unknown is OnUnknown.RAISE,
         )
