@@ -237,8 +237,8 @@ def _told(ours: Span, theirs: Span, doubtful: Sequence[Span]) -> Span:
     high = min(
         (one.high for one in surely), default=max((one.high for one in believed), default=0.0)
     )
-    if ours.is_told and ours.low <= high + TOLERANCE:
-        high = min(ours.high, high + TOLERANCE)
+    if ours.is_told and ours.low <= high + TOLERANCE + ROUNDING:
+        high = min(ours.high, high + TOLERANCE + ROUNDING)
     return Span(min(low, high), high).at_least(0.0)
 
 

@@ -410,3 +410,12 @@ def test_a_process_that_ignores_a_step_counts_on_from_a_reading_before_it():
         (0.0, 0.0),
         (9.0, 9.0),
     ]
+
+
+@pytest.mark.parametrize(("due", "found"), [(15.001, set()), (15.01, {Violation.WRONG_EXPIRY})])
+def test_dates_that_differ_by_the_tolerance_may_be_rounded_to_it(due, found):
+    ahead = [clock(0, "gateway", HOUR), clock(0, "syphon", HOUR)]
+    scheduled = attrs.evolve(SENT, not_before=due, expires=due + 50.0)
+
+    # Ahead, the clocks show a stay of 15 s. The backlog's shows one of 10 s since it was due.
+    assert broken(*ahead, scheduled, *ROUND[1:], until(60)) == found
