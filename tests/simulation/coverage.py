@@ -49,7 +49,7 @@ SOMETIMES: Final = {
     "fault: connection of a client": 50,
     "fault: clock": 400,
     "a clock was put right": 300,
-    "a token was refused": 1,
+    "a token was refused": 3,
     "late success after the message was accepted elsewhere": 8,
     "gateway killed with sends under way": 5,
     "syphon ended between accept and complete": 8,

@@ -49,6 +49,8 @@ IN_PIECES: Final = 30_000_000_000
 # By the seed, and not by a draw, so that no seed that is remembered means another history.
 WITH_PIPELINES: Final = frozenset({19, 24, 29, 45, 47, 48})
 WITH_CROWDS: Final = frozenset({2, 6, 8, 9, 22, 26, 35})
+# Of 500: clients reach the gateway over a network, and their tokens are old by its clock.
+WITH_OLD_TOKENS: Final = frozenset({51, 331, 401})
 
 
 def draw(seed: int, load: int = 1) -> Scenario:
@@ -173,6 +175,8 @@ def _with_clocks(scenario: Scenario) -> Scenario:
     """
     rng = random.Random(f"time {scenario.seed}")
     with_delays = scenario.parts.front is Front.STORAGE_QUEUE
+    if not with_delays and scenario.seed % 500 in WITH_OLD_TOKENS:
+        return attrs.evolve(scenario, clock_steps=(_old_tokens(rng),))
     if with_delays or scenario.seed % 10 in {0, 2} or rng.random() >= 0.5:
         return scenario
     match rng.randrange(6):
@@ -197,6 +201,13 @@ def _with_clocks(scenario: Scenario) -> Scenario:
         _clock_step(rng, rng.choice(CLOCKS), CALM, CHAOS - 20.0) for _ in range(rng.randint(1, 6))
     )
     return attrs.evolve(scenario, clock_steps=tuple(steps))
+
+
+def _old_tokens(rng: random.Random) -> ClockStep:
+    """The gateway's clock is ahead by longer than a token lives."""
+    at = rng.uniform(CALM, CHAOS - 40.0)
+    ahead = STEPS[-1] * rng.uniform(0.5, 1.5)
+    return ClockStep(process="gateway", ahead=ahead, drift=0.0, at=at, back=at + 30.0)
 
 
 def _with_outage(scenario: Scenario, rng: random.Random) -> Scenario:

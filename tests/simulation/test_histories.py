@@ -175,10 +175,9 @@ def test_the_remains_of_a_power_cut_are_judged():
     assert decisions[Invariant.S7].validity is Validity.HOLDS
 
 
-def test_hardly_anything_is_too_rare_to_be_asked_of_a_part():
+def test_nothing_is_too_rare_to_be_asked_of_a_part():
     """The counts are for a thousand runs; all parts have some 460."""
-    assert {name for name, often in SOMETIMES.items() if often < 3} == {"a token was refused"}
-    assert run_world(96).seen["a token was refused"] > 0
+    assert all(often >= 3 for often in SOMETIMES.values())
 
 
 def test_a_put_that_storage_queue_holds_is_no_stall():
