@@ -41,7 +41,7 @@ from gateway.pairing.syphon import redelivery_guard
 from gateway.ports import Broker, Receiver
 from tests.harness.azurite import azurite
 from tests.harness.chaos_proxy import ChaosProxy
-from tests.harness.rabbitmq import rabbitmq
+from tests.harness.rabbitmq import USER, rabbitmq
 from tests.harness.rabbitmq_cluster import rabbitmq_cluster
 from tests.harness.secret_files import write_secret
 from tests.harness.wall_clock import WallClock
@@ -218,14 +218,25 @@ class Installation:
         await machine.start(self.fleet.nursery)
 
     def _config(self, primary: Namespace, key: Path) -> str:
-        return gateway_config(
+        is_wire = self.topology is Topology.WIRE
+        config = gateway_config(
             primary.url,
             self.secondary.url,
             self.interval,
             key=key,
             scenario=self.scenario,
-            protocol="rabbitmq" if self.topology is Topology.WIRE else "service-bus-http",
+            protocol="rabbitmq" if is_wire else "service-bus-http",
         )
+        if not is_wire:
+            return config
+        # A gateway that starts in an outage has no other word for who its clients are.
+        assert isinstance(primary.server, RabbitServer), "the topology says so"
+        return f"""{config}
+[[access]]
+name = "{USER}"
+key = {primary.server.reference}
+rights = ["Send"]
+"""
 
     @asynccontextmanager
     async def open_producer(self) -> AsyncIterator[Accepting]:

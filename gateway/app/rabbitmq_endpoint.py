@@ -6,13 +6,17 @@ from gateway.app.assembly.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.brokers.rabbitmq.address import read_address
 from gateway.config.options import Config
+from gateway.frontends.auth import Authorizer
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
+from gateway.frontends.rabbitmq.login_policies import LoginPolicies
 from gateway.frontends.rabbitmq.session import RelayTarget
 from gateway.net.dialing import dial_within
 from gateway.net.hosts import Hosts
 
 
-def make_rabbitmq(config: Config, parts: Parts, runtime: Runtime) -> RabbitmqFrontend:
+def make_rabbitmq(
+    config: Config, parts: Parts, runtime: Runtime, authorizer: Authorizer
+) -> RabbitmqFrontend:
     """Make the front end of a pair, as the configuration has been checked."""
     assert config.pairing is not None, "the configuration has been checked"
     assert parts.pair is not None, "the process has the pair"
@@ -33,5 +37,6 @@ def make_rabbitmq(config: Config, parts: Parts, runtime: Runtime) -> RabbitmqFro
             slow=slow,
             login_timeout=config.limits.listener.handshake_timeout,
             vhost=login.vhost,
+            policies=LoginPolicies(authorizer),
         )
     )

@@ -178,7 +178,7 @@ def _make_rabbitmq(makings: Makings, tls: Tls | None) -> Server:
     # The adapter of RabbitMQ, which only this endpoint needs here.
     from gateway.app.rabbitmq_endpoint import make_rabbitmq
 
-    frontend = make_rabbitmq(makings.config, makings.parts, makings.runtime)
+    frontend = make_rabbitmq(makings.config, makings.parts, makings.runtime, makings.authorizer)
     sniffer = _make_sniffer(makings, tls, amqp=frontend.serve_connection)
     return Server(serve_connection=sniffer.serve_connection, drains=(sniffer.drain, frontend.drain))
 

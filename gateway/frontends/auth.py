@@ -125,6 +125,11 @@ class Authorizer:
         return self._policies == {EMULATOR_POLICY.name: EMULATOR_POLICY}
 
     @property
+    def has_policies(self) -> bool:
+        """True if an operator has configured policies."""
+        return bool(self._policies) and not self.is_open
+
+    @property
     def takes_bearer_tokens(self) -> bool:
         return self.issuers is not None and bool(self.issuers.providers)
 

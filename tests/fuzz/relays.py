@@ -15,12 +15,15 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.failover import State
 from gateway.domain.message import Message
+from gateway.frontends.auth import Authorizer
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
+from gateway.frontends.rabbitmq.login_policies import LoginPolicies
 from gateway.frontends.rabbitmq.session import RelayTarget
 from gateway.wire.rabbitmq.frames import METHOD, ProtocolError, content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader
 from tests.fuzz.by_input import ByInput, Rng
 from tests.fuzz.connections import END, frames_of, whole_frames
+from tests.harness.certificates import now
 
 Stream = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
 
@@ -145,7 +148,13 @@ async def _converse(data: bytes, step: int, serve: Callable[[Stream], Any]) -> N
 
         frontend = RabbitmqFrontend(
             RelayTarget(
-                dial=dial, broker=Pair(), states=States(), login_timeout=10.0, slow=2.0, vhost="/"
+                dial=dial,
+                broker=Pair(),
+                states=States(),
+                login_timeout=10.0,
+                slow=2.0,
+                vhost="/",
+                policies=LoginPolicies(Authorizer((), wall_clock=now)),
             )
         )
         client, end = memory_stream_pair()

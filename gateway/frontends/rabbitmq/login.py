@@ -14,6 +14,7 @@ import attrs
 import trio
 from pamqp import commands
 
+from gateway.domain.access import TokenClaim
 from gateway.wire.rabbitmq.frames import METHOD, OVERHEAD, ProtocolError, method_frame
 from gateway.wire.rabbitmq.relayed import (
     LARGEST_FRAME,
@@ -46,6 +47,7 @@ class ClientLogin:
     _frame_max: tuple[int, int] = (0, 0)  # that of the primary, and of the client; 0: no limit
     digest: bytes = b""  # of the credentials
     user: str = ""  # empty: the mechanism doesn't show it
+    claim: TokenClaim | None = None  # by which a policy admitted it; None: the primary did
     max_channels: int = MAX_CHANNELS
     hears_alarms: bool = False  # of the primary, by `connection.blocked`
     hears_cancels: bool = False  # of consumers, by `basic.cancel`
@@ -87,14 +89,34 @@ class ClientLogin:
         if len(self._answers) > _MOST_STEPS:
             raise ProtocolError("a login of too many steps")
 
+    @property
+    def secret(self) -> str | None:
+        """
+        The password or token of PLAIN (RFC 4616); None: another mechanism has it.
+
+        Raises:
+            ProtocolError: the client didn't begin with `connection.start-ok`.
+        """
+        start = self._start_ok()
+        if start.mechanism != "PLAIN":
+            return None
+        return _bytes_of(start.response).rpartition(b"\0")[2].decode(errors="replace")
+
     def update_secret(self, secret: object) -> None:
         """The client has a new token, as users of OAuth2 each hour (RabbitMQ's 10.70)."""
-        [arrived] = FrameReader().feed(self._answers[0])
-        start = arrived.method()
-        if isinstance(start, commands.Connection.StartOk) and start.mechanism == "PLAIN":
+        start = self._start_ok()
+        if start.mechanism == "PLAIN":
             token = _bytes_of(secret).decode(errors="replace")
             start.response = f"\0{self.user}\0{token}"
             self._answers[0] = method_frame(0, start)
+
+    def _start_ok(self) -> commands.Connection.StartOk:
+        """Raises: ProtocolError: the client began with something else."""
+        [arrived] = FrameReader().feed(self._answers[0])
+        start = arrived.method()
+        if not isinstance(start, commands.Connection.StartOk):
+            raise ProtocolError("a login without connection.start-ok")
+        return start
 
     def _begin(self, start: commands.Connection.StartOk) -> None:
         response = _bytes_of(start.response)

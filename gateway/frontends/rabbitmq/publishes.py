@@ -136,12 +136,14 @@ class Publishes:
 
     def _may_use_pair(self, kept: KeptPublish) -> bool:
         """
-        True if the primary has let this login publish to that exchange; the pair has rights of its
-        own.
+        True if the primary has let this login publish to that exchange, or a policy does; the pair
+        has rights of its own.
         """
         login, target = self._session.login, self._session.target
+        if login.vhost != target.vhost:
+            return False
         is_allowed = (login.digest, kept.exchange) in target.may_publish
-        return is_allowed and login.vhost == target.vhost
+        return is_allowed or target.policies.may_publish(login, kept.entity)
 
     def _give_to_pair(self, channel: RelayedChannel, kept: KeptPublish) -> None:
         if channel.is_closed:

@@ -18,6 +18,7 @@ from gateway.frontends.rabbitmq.channel_setup import LaidConsumer
 from gateway.frontends.rabbitmq.known_logins import KnownLogins
 from gateway.frontends.rabbitmq.known_topology import KnownTopology
 from gateway.frontends.rabbitmq.login import ClientLogin
+from gateway.frontends.rabbitmq.login_policies import LoginPolicies
 from gateway.frontends.rabbitmq.outbox import Outbox
 from gateway.frontends.rabbitmq.sign_of_life import SignOfLife
 from gateway.frontends.rabbitmq.topology import ClientTopology
@@ -41,6 +42,7 @@ class RelayTarget:
     login_timeout: float  # seconds
     slow: float  # seconds without a confirm, after which a publish goes through the pair
     vhost: str  # of the namespace: the pair knows no other
+    policies: LoginPolicies  # of who may log in, and publish, while the primary is away
     # Logins and the exchanges to which they have published, with the primary's consent.
     may_publish: Bounded[tuple[bytes, str], None] = attrs.field(
         factory=lambda: Bounded(_MOST_RIGHTS, renews=True)

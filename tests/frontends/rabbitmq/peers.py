@@ -10,14 +10,18 @@ import trio
 from pamqp import base, commands, header
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair
 
+from gateway.domain.access import AccessPolicy
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Unreachable
 from gateway.domain.failover import State
 from gateway.domain.message import Message
+from gateway.frontends.auth import Authorizer
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
+from gateway.frontends.rabbitmq.login_policies import LoginPolicies
 from gateway.frontends.rabbitmq.session import RelayTarget
 from gateway.wire.rabbitmq.frames import content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader
+from tests.harness.certificates import now
 
 SLOW = 2.0
 Stream = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
@@ -207,6 +211,7 @@ async def log_in(
     frame_max: int = 131_072,
     channel_max: int = 2047,
     *,
+    user: str = "anna",
     password: str = "secret",
     mechanism: str = "PLAIN",
     heartbeat: int = 0,
@@ -214,7 +219,7 @@ async def log_in(
     await client.stream.send_all(PROTOCOL_HEADER)
     await client.hears(commands.Connection.Start)
     able = {"capabilities": {"consumer_cancel_notify": True, "connection.blocked": True}}
-    start = commands.Connection.StartOk(able, mechanism, f"\0anna\0{password}", "en_US")
+    start = commands.Connection.StartOk(able, mechanism, f"\0{user}\0{password}", "en_US")
     await client.send(0, start)
     await client.hears(commands.Connection.Tune)
     tune = commands.Connection.TuneOk(channel_max, frame_max, heartbeat)
@@ -231,8 +236,13 @@ async def harness(
     heartbeat: int = 0,
     mechanism: str = "PLAIN",
     streams: Callable[[], tuple[Stream, Stream]] = memory_stream_pair,
+    policies: Sequence[AccessPolicy] = (),
+    starts_in_outage: bool = False,
 ) -> AsyncIterator[Harness]:
-    """A client that has logged in; `streams` are its connection's two ends."""
+    """
+    A client that has logged in; `streams` are its connection's two ends. With `starts_in_outage`
+    there is none, and the primary was never reached.
+    """
     dials, dialled = trio.open_memory_channel[Peer](10)
     pair, states = Pair(), States()
 
@@ -247,14 +257,26 @@ async def harness(
             raise Unreachable("refused") from None
         return ours
 
+    authorizer = Authorizer(policies, wall_clock=now, accepts_well_known_key=True)
     target = RelayTarget(
-        dial=dial, broker=pair, states=states, login_timeout=10.0, slow=SLOW, vhost=vhost
+        dial=dial,
+        broker=pair,
+        states=states,
+        login_timeout=10.0,
+        slow=SLOW,
+        vhost=vhost,
+        policies=LoginPolicies(authorizer),
     )
     async with trio.open_nursery() as nursery:
         frontend = RabbitmqFrontend(target)
         here = Harness(
             pair=pair, states=states, dialled=dialled, frontend=frontend, nursery=nursery
         )
+        if starts_in_outage:
+            here.is_down = True
+            yield here
+            nursery.cancel_scope.cancel()
+            return
         here.client = here.connect(streams)
         async with trio.open_nursery() as logins:
             how = {"heartbeat": heartbeat, "mechanism": mechanism}

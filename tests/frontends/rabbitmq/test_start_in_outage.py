@@ -2,11 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
 from pamqp import commands
 
+from gateway.domain.access import AccessPolicy, Right
+from gateway.frontends.auth import EMULATOR_POLICY
 from tests.frontends.rabbitmq.peers import SLOW, Harness, Peer, harness, log_in
 
 ORDERS = commands.Queue.Declare(queue="orders", durable=True, arguments={"x-max-length": 9})
@@ -67,6 +70,68 @@ async def test_a_login_that_the_primary_never_accepted_is_told_of_the_outage(aut
         client = here.connect()
         with pytest.raises(AssertionError, match=r"Connection\.Close"):
             await log_in(client, password="wrong")
+
+
+def policy(**how: Any) -> AccessPolicy:
+    entities, rights = how.get("entities", ("orders",)), how.get("rights", {Right.SEND})
+    keys = (how.get("key", "secret"),)
+    return AccessPolicy(name="anna", keys=keys, rights=frozenset(rights), entities=entities)
+
+
+async def test_a_policy_admits_a_client_where_the_primary_was_never_met(autojump_clock):
+    async with harness(policies=[policy()], starts_in_outage=True) as here:
+        client = await started(here)
+        await client.send(1, commands.Confirm.Select())
+        await client.hears(commands.Confirm.SelectOk)
+        await client.publish(b"new")
+
+        assert (await client.hears(commands.Basic.Ack)).delivery_tag == 1
+        assert here.pair.bodies() == [b"new"]
+
+
+async def test_a_client_that_a_policy_admitted_is_judged_by_the_primary_later(autojump_clock):
+    async with harness(policies=[policy()], starts_in_outage=True) as here:
+        client = await started(here)
+        here.is_down = False
+        with trio.fail_after(60):
+            primary = await here.dialled.receive()
+        await primary.skip_header()
+        await primary.send(0, commands.Connection.Start(server_properties={}))
+        await primary.hears(commands.Connection.StartOk)
+        await primary.send(0, commands.Connection.Close(403, "ACCESS_REFUSED", 0, 0))
+
+        assert (await client.hears(commands.Connection.Close)).reply_code == 320
+
+
+async def test_a_policy_admits_nobody_without_its_key(autojump_clock):
+    async with harness(policies=[policy(key="another")], starts_in_outage=True) as here:
+        client = here.connect()
+        with pytest.raises(AssertionError, match=r"Connection\.Close"):
+            await log_in(client)
+
+
+async def test_the_well_known_key_admits_nobody(autojump_clock):
+    known = EMULATOR_POLICY
+    async with harness(starts_in_outage=True) as here:
+        client = here.connect()
+        with pytest.raises(AssertionError, match="has ended"):
+            await log_in(client, user=known.name, password=known.keys[0])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"entities": ("invoices",)}, {"rights": {Right.LISTEN}}],
+    ids=["another entity", "another right"],
+)
+async def test_a_policy_lets_its_client_publish_where_it_says(autojump_clock, other):
+    async with harness(policies=[policy(**other)], starts_in_outage=True) as here:
+        client = await started(here)
+        await client.send(1, commands.Confirm.Select())
+        await client.hears(commands.Confirm.SelectOk)
+        await client.publish(b"new")
+
+        await client.hears(commands.Basic.Nack)
+        assert not here.pair.sent
 
 
 async def test_a_primary_that_does_not_say_a_word_is_an_outage_for_a_new_client(autojump_clock):

@@ -1,0 +1,174 @@
+"""A gateway before a real RabbitMQ, for tests with RabbitMQ's own clients."""
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pika
+import trio
+
+from tests.e2e.processes import GatewayProcess, Gateways
+from tests.e2e.rabbitmq_exchange_publisher import COPIES, PREFIX
+from tests.harness.rabbitmq import INSTALLED, Release, rabbitmq
+from tests.harness.secret_files import write_secret
+from tests.harness.servers import ServerProcess, kill
+
+PUBLISHER = Path(__file__).with_name("rabbitmq_publisher.py")
+TAKEN = "taken"  # the queue that has a consumer
+# Type of an exchange -> its binding to the queue of that name; to another it isn't bound so.
+BINDINGS = {
+    "topic": ("order.*", {}),
+    "direct": ("order", {}),
+    "fanout": ("", {}),
+    "headers": ("", {"x-match": "all", "vip": True}),
+}
+STRAYED = "strayed"  # the queue with the other bindings
+PATIENCE = 90.0  # seconds: a broker starts in some five
+LOOK = 0.2  # seconds
+
+
+@attrs.define(eq=False)
+class Site:
+    broker: ServerProcess
+    broker_port: int
+    gateway: GatewayProcess
+
+    def connect(self, *, direct: bool = False, **how: Any) -> pika.BlockingConnection:
+        port = self.broker_port if direct else self.gateway.port
+        return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, **how))
+
+    async def mend(self) -> None:
+        """Start the broker; return when the outage is over."""
+        await self.broker.start()
+        await self.gateway.until(lambda: self.gateway.count("outage_over") > 0, PATIENCE)
+
+    def depth(self, queue: str = "orders") -> int:
+        connection = self.connect(direct=True)
+        try:
+            declared = connection.channel().queue_declare(queue, passive=True)
+            return int(declared.method.message_count)
+        finally:
+            connection.close()
+
+    def declare(self) -> None:
+        """Let the gateway know the queue of the tasks, whose publisher may still start."""
+        connection = self.connect()
+        connection.channel().queue_declare(TAKEN, durable=True)
+        connection.close()
+
+    def start_in_outage(self) -> None:
+        """Connect, declare what is known, and publish, as an application that starts."""
+        connection = self.connect()
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(TAKEN, durable=True)
+        channel.basic_publish("", TAKEN, b"of the outage", pika.BasicProperties(delivery_mode=2))
+        connection.close()
+
+    def announce(self) -> None:
+        """Publish to the queues that are bound to `amq.topic`."""
+        connection = self.connect(direct=True)
+        connection.channel().basic_publish("amq.topic", "news", b"news")
+        connection.close()
+
+    def drained(self, queue: str = "orders") -> list[tuple[Any, bytes]]:
+        """All messages of the queue, taken directly from the broker."""
+        connection, found = self.connect(direct=True), []
+        channel = connection.channel()
+        while (message := channel.basic_get(queue, auto_ack=True))[0] is not None:
+            found.append((message[1], message[2]))
+        connection.close()
+        return found
+
+
+def make_queue(port: int) -> None:
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+    channel = connection.channel()
+    for queue in ("orders", TAKEN, COPIES, STRAYED, *BINDINGS):
+        channel.queue_declare(queue, durable=True)
+    for kind, (key, arguments) in BINDINGS.items():
+        channel.exchange_declare(PREFIX + kind, kind, durable=True)
+        channel.queue_bind(kind, PREFIX + kind, key, arguments)
+        if kind != "fanout":
+            other = {**arguments, "vip": False} if arguments else {}
+            channel.queue_bind(STRAYED, PREFIX + kind, f"{key}.other", other)
+    channel.queue_bind(COPIES, f"{PREFIX}topic", COPIES)
+    connection.close()
+
+
+@asynccontextmanager
+async def site(
+    gateways: Gateways, folder: Path, release: Release = INSTALLED, *, more: str = ""
+) -> AsyncIterator[Site]:
+    """`more`: lines of the endpoint, and tables."""
+    data = folder / "rabbit"
+    data.mkdir()
+    secret = folder / "password"
+    write_secret(secret, "guest\n")
+    async with rabbitmq(data, release=release) as (node, port):
+        config = f"""
+            logging = {{ level = "debug" }}
+            [namespaces.first]
+            url = "rabbitmq://guest@127.0.0.1:{port}"
+            password = {{ file = {json.dumps(str(secret))} }}
+            [namespaces.second]
+            url = "embedded:second.db"
+            [pairing]
+            primary = "first"
+            secondary = "second"
+            label = "own-clients"
+            failover_interval = "5s"
+            enable_syphon = true
+            [pairing.syphon]
+            rescan = "1s"
+            retry = {{ first = "500ms", cap = "2s" }}
+            queue_retry = {{ first = "500ms", cap = "2s" }}
+            [[endpoints]]
+            protocol = "rabbitmq"
+            bind = "127.0.0.1:0"
+            {more}
+        """
+        await trio.to_thread.run_sync(make_queue, port)
+        yield Site(node, port, await gateways.start(config, name="gateway"))
+
+
+async def until_depth(site: Site, least: int, queue: str = "orders") -> None:
+    with trio.fail_after(PATIENCE):
+        while True:
+            if await trio.to_thread.run_sync(site.depth, queue) >= least:
+                return
+            await trio.sleep(LOOK)
+
+
+async def published(
+    site: Site, name: str, end: trio.Event, password: str = "guest", queue: str = "orders"
+) -> dict[str, Any]:
+    """The result of a publisher that is told to end."""
+    return await result_of(end, PUBLISHER, str(site.gateway.port), queue, name, password)
+
+
+async def result_of(end: trio.Event, script: Path, *arguments: str) -> dict[str, Any]:
+    """The output of a client that is told to end."""
+    async with trio.open_nursery() as nursery:
+        process = await nursery.start(
+            partial(
+                trio.run_process,
+                [sys.executable, str(script), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                deliver_cancel=kill,
+                check=False,
+            )
+        )
+        await end.wait()
+        with suppress(trio.BrokenResourceError):  # it has ended by itself
+            await process.stdin.send_all(b"end\n")
+        output = b"".join([part async for part in process.stdout])
+    result: dict[str, Any] = json.loads(output)
+    return result

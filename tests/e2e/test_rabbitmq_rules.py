@@ -1,0 +1,214 @@
+"""Single rules of the wire for RabbitMQ's own clients, with pika before a real RabbitMQ."""
+
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+import trio
+from pika.adapters.blocking_connection import BlockingChannel
+
+from gateway.net.certs import write_certificates
+from tests.e2e.processes import Gateways
+from tests.e2e.rabbitmq_site import Site, published, site, until_depth
+from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, Release, control
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+LARGE = b"x" * 2 * 1024 * 1024  # more than a store takes by default
+DURABLE = pika.BasicProperties(delivery_mode=2)
+KEPT = 5  # messages of a consumer
+ALARMS = {
+    "memory": (("set_vm_memory_high_watermark", "0"), ("set_vm_memory_high_watermark", "0.4")),
+    "disk": (("set_disk_free_limit", "900000GB"), ("set_disk_free_limit", "1MB")),
+}
+
+
+@asynccontextmanager
+async def confirming(here: Site, **how: Any) -> AsyncIterator[BlockingChannel]:
+    """A channel with confirms, of a connection of its own."""
+    connection = await trio.to_thread.run_sync(partial(here.connect, **how))
+    try:
+        channel = await trio.to_thread.run_sync(connection.channel)
+        await trio.to_thread.run_sync(channel.confirm_delivery)
+        yield channel
+    finally:
+        with suppress(pika.exceptions.AMQPError):
+            connection.close()
+
+
+async def test_a_policy_admits_an_application_that_starts_with_its_gateway_in_an_outage(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    end = trio.Event()
+    key = json.dumps(str(tmp_path / "password"))
+    access = f'[[access]]\nname = "guest"\nkey = {{ file = {key} }}\nrights = ["Send"]'
+    async with site(gateways, tmp_path, more=access) as here:
+        await here.broker.kill()
+        await here.gateway.kill()
+        await here.gateway.start()
+        async with confirming(here) as channel:
+            publish = partial(channel.basic_publish, "", "orders", b"new", DURABLE)
+            await trio.to_thread.run_sync(publish)
+        end.set()
+        refused = await published(here, "nobody", end, "wrong")
+        await here.broker.start()
+        await until_depth(here, 1)
+        bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
+
+    assert bodies == [b"new"]
+    assert "320" in refused["error"]
+
+
+async def test_a_mandatory_publish_is_returned_by_the_broker_or_dead_lettered_after_the_outage(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    def publish(body: bytes) -> None:
+        channel.basic_publish("", "orders", body, DURABLE, mandatory=True)
+
+    def stray() -> None:
+        channel.basic_publish("amq.topic", "nobody", b"stray", DURABLE, mandatory=True)
+
+    async with site(gateways, tmp_path) as here, confirming(here) as channel:
+        await trio.to_thread.run_sync(publish, b"before")
+        with pytest.raises(pika.exceptions.UnroutableError):
+            await trio.to_thread.run_sync(stray)
+        await here.broker.kill()
+        await trio.to_thread.run_sync(publish, b"during")
+        await trio.to_thread.run_sync(stray)
+        await here.mend()
+        bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
+        dead = await here.gateway.seen("dead_lettered")
+
+    assert bodies == [b"before", b"during"]
+    assert "NO_ROUTE" in json.dumps(dead)
+
+
+async def test_a_message_too_large_for_the_secondary_gets_a_nack_in_an_outage_alone(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    def publish(body: bytes) -> None:
+        channel.basic_publish("", "orders", body, DURABLE)
+
+    async with site(gateways, tmp_path) as here, confirming(here) as channel:
+        await trio.to_thread.run_sync(publish, LARGE)
+        await here.broker.kill()
+        with pytest.raises(pika.exceptions.NackError):
+            await trio.to_thread.run_sync(publish, LARGE)
+        await trio.to_thread.run_sync(publish, b"small")
+        await here.mend()
+        bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
+
+    assert bodies == [LARGE, b"small"]
+
+
+async def test_a_transaction_is_the_brokers_and_no_application_begins_one_in_an_outage(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    def transact() -> None:
+        with here.connect() as connection:
+            channel = connection.channel()
+            channel.tx_select()
+            for body, end in ((b"no", channel.tx_rollback), (b"yes", channel.tx_commit)):
+                channel.basic_publish("", "orders", body, DURABLE)
+                end()
+
+    def begin() -> None:
+        connection = here.connect()
+        with suppress(pika.exceptions.ConnectionWrongStateError), connection:
+            connection.channel().tx_select()
+
+    async with site(gateways, tmp_path) as here:
+        await trio.to_thread.run_sync(transact)
+        bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
+        await here.broker.kill()
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as refused:
+            await trio.to_thread.run_sync(begin)
+
+    assert bodies == [b"yes"]
+    assert refused.value.reply_code == 320
+
+
+@pytest.mark.parametrize("release", [INSTALLED, RABBITMQ_4], ids=["RabbitMQ 3", "RabbitMQ 4"])
+@pytest.mark.parametrize("kind", ALARMS)
+async def test_an_alarm_holds_up_neither_publishers_nor_acknowledgements(
+    gateways: Gateways, tmp_path: Path, kind: str, release: Release
+) -> None:
+    blocked: list[object] = []
+
+    def publish(count: int) -> None:
+        connection = here.connect()
+        connection.add_on_connection_blocked_callback(lambda *_: blocked.append(1))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(count):
+            channel.basic_publish("", "orders", b"%d" % number, DURABLE)
+        connection.close()
+
+    def consume() -> None:
+        connection = here.connect()
+        channel = connection.channel()
+        for number, (method, _, _) in enumerate(channel.consume("orders"), 1):
+            channel.basic_ack(method.delivery_tag)
+            if number == KEPT:
+                break
+        connection.close()
+
+    begin, end = ALARMS[kind]
+    async with site(gateways, tmp_path, release) as here:
+        await trio.to_thread.run_sync(publish, KEPT)
+        await control(here.broker, *begin)
+        await trio.to_thread.run_sync(publish, KEPT)
+        await trio.to_thread.run_sync(consume)
+        left = await trio.to_thread.run_sync(here.depth)
+        await control(here.broker, *end)
+        await until_depth(here, KEPT)
+        bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
+
+    assert not blocked
+    assert left <= 1  # the publish by which the broker tells of its alarm, which it may still take
+    assert set(bodies) == {b"%d" % number for number in range(KEPT)}
+
+
+async def test_a_client_over_tls_publishes_and_consumes_through_an_outage(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tls"
+    write_certificates(folder, now=datetime.now(UTC))
+    context = ssl.create_default_context(cafile=folder / "ca.pem")
+
+    options = pika.SSLOptions(context, "localhost")
+
+    def publish(body: bytes) -> None:
+        channel.basic_publish("", "orders", body, DURABLE)
+
+    def consume() -> list[bytes]:
+        bodies = []
+        for method, _, body in channel.consume("orders"):
+            channel.basic_ack(method.delivery_tag)
+            bodies.append(body)
+            if len(bodies) == 2:
+                break
+        channel.cancel()
+        return bodies
+
+    files = f'certificate = "{folder / "server.pem"}", key = "{folder / "server.key"}"'
+    tls = f"tls = {{ {files} }}"
+    async with (
+        site(gateways, tmp_path, more=tls) as here,
+        confirming(here, ssl_options=options) as channel,
+    ):
+        await trio.to_thread.run_sync(publish, b"before")
+        await here.broker.kill()
+        await trio.to_thread.run_sync(publish, b"during")
+        await here.mend()
+        await until_depth(here, 2)
+        bodies = await trio.to_thread.run_sync(consume)
+
+    assert bodies == [b"before", b"during"]
