@@ -34,6 +34,7 @@ def make_rabbitmq(
             dial=dial_primary,
             broker=parts.broker,
             states=parts.pair.states,
+            sends=parts.pair.broker.sends,
             slow=slow,
             login_timeout=config.limits.listener.handshake_timeout,
             vhost=login.vhost,

@@ -14,6 +14,7 @@ from trio.testing import MemoryReceiveStream, MemorySendStream, MockClock, memor
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.failover import State
+from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.message import Message
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
@@ -151,6 +152,7 @@ async def _converse(data: bytes, step: int, serve: Callable[[Stream], Any]) -> N
                 dial=dial,
                 broker=Pair(),
                 states=States(),
+                sends=SendCounters(),
                 login_timeout=10.0,
                 slow=2.0,
                 vhost="/",

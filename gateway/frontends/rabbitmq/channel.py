@@ -54,6 +54,7 @@ class RelayedChannel:
     client_confirms: bool = False
     upstream_confirms: bool = False
     is_transacted: bool = False
+    in_transaction: int = 0  # publishes since its last end
     incoming: RelayedContent | None = None  # a publish whose frames haven't all arrived
     awaited: list[AwaitedRequest] = attrs.field(factory=list)
     held: list[RelayedFrame] = attrs.field(factory=list)  # requests that wait for the return
@@ -88,12 +89,12 @@ class RelayedChannel:
         self._upstream_tag += 1
         self.by_tag[self._upstream_tag] = kept
 
-    def answered(self, answer: base.Frame) -> base.Frame | None:
+    def answered(self, answer: base.Frame) -> AwaitedRequest | None:
         """Note an answer of the broker; return its request."""
         for request in self.awaited:
             if answer.name in request.method.valid_responses:
                 self.awaited.remove(request)
-                return request.method
+                return request
         return None
 
     def settle(self, tag: int, *, multiple: bool) -> list[KeptPublish]:

@@ -15,7 +15,8 @@ from gateway.domain.failover import State
 from gateway.frontends.rabbitmq.by_pair import PairSends, WireEvidence
 from gateway.frontends.rabbitmq.channel import KeptPublish, RelayedChannel
 from gateway.frontends.rabbitmq.session import ClientSession
-from gateway.wire.rabbitmq.errors import NOT_FOUND, PRECONDITION_FAILED
+from gateway.frontends.rabbitmq.wire_counts import ENDED, NACK, WireCounts
+from gateway.wire.rabbitmq.errors import NOT_FOUND, PRECONDITION_FAILED, error_of
 from gateway.wire.rabbitmq.frames import ProtocolError
 from gateway.wire.rabbitmq.properties import refusal_of_properties
 from gateway.wire.rabbitmq.relayed import RelayedContent, RelayedFrame, read_publish
@@ -32,6 +33,7 @@ class Publishes:
     _nursery: trio.Nursery
     _evidence: WireEvidence = attrs.field(init=False)
     _pair: PairSends = attrs.field(init=False)
+    counts: WireCounts = attrs.field(init=False)
     _kept_bytes: int = attrs.field(default=0, init=False)
     _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     # A publish could neither be written nor be given to the pair.
@@ -40,6 +42,7 @@ class Publishes:
     def __attrs_post_init__(self) -> None:
         target = self._session.target
         self._evidence = WireEvidence(target.states)
+        self.counts = WireCounts(target.sends)
         self._pair = PairSends(
             broker=target.broker, nursery=self._nursery, on_verdict=self._record_verdict
         )
@@ -93,7 +96,10 @@ class Publishes:
             self._session.load.release(size)
 
     def release_all(self) -> None:
-        """Count nothing any more: the connection has ended."""
+        """Hold nothing any more: the connection has ended."""
+        for channel in self._session.channels.values():
+            left = [kept for kept in channel.by_tag.values() if not kept.is_moved]
+            self.counts.failed(left, None)
         if self._session.load is not None:
             self._session.load.finish(self)
             self._session.load.release(self._kept_bytes)
@@ -128,6 +134,7 @@ class Publishes:
             self._session.ask(channel.number, commands.Confirm.Select(nowait=True))
         self._session.to_primary.put(b"".join(kept.content.frames))
         if channel.is_transacted:
+            channel.in_transaction += 1
             self._release(kept.content)
             return
         channel.keep(kept)
@@ -153,11 +160,14 @@ class Publishes:
         is_away = not (self._session.is_on_wire and channel.is_open_upstream)
         if refusal is not None and is_away:
             self._release(kept.content)
+            self.counts.failed([kept], error_of(*refusal))
             self.close_channel(channel, *refusal, commands.Basic.Publish.index)
             return
         channel.with_pair += 1
         if kept.entity is None or refusal is not None or not self._may_use_pair(kept):
-            self._record_verdict(kept, Unavailable("the primary can't be reached"))
+            error = Unavailable("the primary can't be reached")
+            self.counts.failed([kept], error)
+            self._record_verdict(kept, error)
             if kept.client_tag is None:  # only so the client can know
                 self.refused.set()
             return
@@ -224,6 +234,10 @@ class Publishes:
                 if accepted:
                     self._allow(kept.exchange)
         mine = [kept for kept in found if not kept.is_moved]
+        if accepted:
+            self.counts.accepted(mine)
+        else:
+            self.counts.failed(mine, NACK)
         self._session.to_client.put(channel.confirms(mine, accepted=accepted))
 
     def _allow(self, exchange: str) -> None:
@@ -232,18 +246,20 @@ class Publishes:
         if exchange:
             target.known.record_exchange(login.vhost, exchange)
 
-    def forget(self, channel: RelayedChannel) -> None:
+    def forget(self, channel: RelayedChannel, error: BrokerError = ENDED) -> None:
         """
-        The channel is closed: its publishes without a confirm have no outcome, and what arrives
+        The channel is closed: its publishes without a confirm end with that error, and what arrives
         after is dropped.
         """
         if channel.incoming is not None:
             self._release(channel.incoming)
             channel.incoming = None
-        for kept in channel.lose():
+        left = channel.lose()
+        for kept in left:
             self._release(kept.content)
             if not kept.is_moved and (entity := kept.entity) is not None:
                 self._evidence.dropped(entity)
+        self.counts.failed([kept for kept in left if not kept.is_moved], error)
 
     def lose(self) -> None:
         """The connection upstream is lost: give the pair all that has no confirm."""

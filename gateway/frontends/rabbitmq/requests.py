@@ -15,7 +15,12 @@ from gateway.frontends.rabbitmq.ending import Ending
 from gateway.frontends.rabbitmq.known_topology import Inequivalent
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.session import ClientSession
-from gateway.wire.rabbitmq.errors import NOT_ALLOWED, NOT_FOUND, PRECONDITION_FAILED
+from gateway.wire.rabbitmq.errors import (
+    NOT_ALLOWED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    error_after_hand_over,
+)
 from gateway.wire.rabbitmq.frames import method_frame
 from gateway.wire.rabbitmq.relayed import SETTLEMENTS, RelayedFrame, delivery_tag
 
@@ -67,14 +72,21 @@ class Requests:
 
     def on_reply(self, channel: RelayedChannel, frame: RelayedFrame, method: base.Frame) -> None:
         """Handle a method of the primary that has no content: an answer, a close, a cancel."""
-        if (request := channel.answered(method)) is not None:
-            self._record(channel, request, method)
+        request = channel.answered(method)
+        if request is not None:
+            self._record(channel, request.method, method)
+            if isinstance(request.method, commands.Tx.Commit):
+                self._publishes.counts.committed(channel.in_transaction, request.since)
+            if isinstance(request.method, commands.Tx.Commit | commands.Tx.Rollback):
+                channel.in_transaction = 0
         data = frame.data
         match method:
             case commands.Channel.Close():
                 channel.is_closed = True
                 data = method_frame(channel.number, channel.tags.of_client(method))
-                self._publishes.forget(channel)
+                left = len(channel.by_tag)
+                error = error_after_hand_over(method.reply_code or 0, method.reply_text, left)
+                self._publishes.forget(channel, error)
                 channel.owes_close_ok = True
             case commands.Channel.CloseOk():
                 self._publishes.forget(channel)

@@ -11,6 +11,7 @@ import trio
 from pamqp import base
 
 from gateway.domain.bounded import Bounded
+from gateway.domain.health.send_counters import SendCounters
 from gateway.frontends.rabbitmq.alarm import PrimaryAlarm
 from gateway.frontends.rabbitmq.by_pair import WatchesEntities
 from gateway.frontends.rabbitmq.channel import RelayedChannel
@@ -42,6 +43,7 @@ class RelayTarget:
     login_timeout: float  # seconds
     slow: float  # seconds without a confirm, after which a publish goes through the pair
     vhost: str  # of the namespace: the pair knows no other
+    sends: SendCounters  # of the pair, which counts what goes through it itself
     policies: LoginPolicies  # of who may log in, and publish, while the primary is away
     # Logins and the exchanges to which they have published, with the primary's consent.
     may_publish: Bounded[tuple[bytes, str], None] = attrs.field(

@@ -14,6 +14,7 @@ from gateway.domain.access import AccessPolicy
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Unreachable
 from gateway.domain.failover import State
+from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.message import Message
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
@@ -135,6 +136,7 @@ class Harness:
     primary: Peer = attrs.field(init=False)
     pair: Pair
     states: States
+    sends: SendCounters
     dialled: trio.MemoryReceiveChannel[Peer]
     frontend: RabbitmqFrontend
     nursery: trio.Nursery
@@ -244,7 +246,7 @@ async def harness(
     there is none, and the primary was never reached.
     """
     dials, dialled = trio.open_memory_channel[Peer](10)
-    pair, states = Pair(), States()
+    pair, states, sends = Pair(), States(), SendCounters()
 
     async def dial() -> Stream:
         await trio.lowlevel.checkpoint()
@@ -262,6 +264,7 @@ async def harness(
         dial=dial,
         broker=pair,
         states=states,
+        sends=sends,
         login_timeout=10.0,
         slow=SLOW,
         vhost=vhost,
@@ -270,7 +273,12 @@ async def harness(
     async with trio.open_nursery() as nursery:
         frontend = RabbitmqFrontend(target)
         here = Harness(
-            pair=pair, states=states, dialled=dialled, frontend=frontend, nursery=nursery
+            pair=pair,
+            states=states,
+            sends=sends,
+            dialled=dialled,
+            frontend=frontend,
+            nursery=nursery,
         )
         if starts_in_outage:
             here.is_down = True
