@@ -36,7 +36,7 @@ def make_rabbitmq(
             states=parts.pair.states,
             sends=parts.pair.broker.sends,
             slow=slow,
-            login_timeout=config.limits.listener.handshake_timeout,
+            login_timeout=config.limits.listener.first_timeout,
             vhost=login.vhost,
             policies=LoginPolicies(authorizer),
         )
