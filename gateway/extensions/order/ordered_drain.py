@@ -229,6 +229,7 @@ class OrderedDrain:
                     return False
                 await mover.dead_letter(delivery, MALFORMED, str(error))
                 if mover.unconfirmed:
+                    await trio.sleep(PAUSE)
                     return False
                 run = []
             else:
