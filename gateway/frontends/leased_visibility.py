@@ -5,9 +5,9 @@ A hidden message is locked; its lock is renewed until the message becomes visibl
 message is abandoned. A receipt is valid for that time and doesn't survive the process: after a
 restart the lock holds for its own duration, and then the message is delivered again.
 
-In a cluster, before a namespace that hides messages itself and whose receipts any process can use
-(`HidesMessages`, `SettlesByToken`), clients get the namespace's receipts, sealed, and no lock is
-held here.
+Before a namespace that hides messages itself and whose receipts any process can use
+(`HidesMessages`, `SettlesByToken`), clients get the namespace's own receipts, and no lock is held
+here.
 """
 
 import math

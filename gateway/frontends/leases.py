@@ -5,10 +5,15 @@ A receiver is a scope, and HTTP has no scopes: a client receives a message with 
 settles it with another. So one task per queue holds a receiver open (`shared_receivers`), requests
 share it, and each locked delivery is a lease (`lease_table`) until it is settled or its lock
 expires.
+
+A namespace with tokens that any process can settle with (`SettlesByToken`) needs no lease: clients
+get its own token (`client_tokens`), which outlives this process and works at any gateway.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 
 import attrs
 import trio
@@ -20,6 +25,7 @@ from gateway.capabilities import (
     Polls,
     ReceivesAvailable,
     ReceivesDeferred,
+    SettlesByToken,
     SettlesMany,
     TransactedSettlement,
 )
@@ -34,6 +40,7 @@ from gateway.domain.errors import (
     QuotaExceeded,
 )
 from gateway.domain.message import Delivery, Settlement
+from gateway.frontends.client_tokens import ClientTokens, OpenTokens
 from gateway.frontends.lease_table import LeaseTable, NewToken
 from gateway.frontends.shared_receivers import Lease, LeaseOptions, SharedReceiver, SharedReceivers
 from gateway.net.visits import current_visit
@@ -47,19 +54,29 @@ Keep = Callable[[Receiver, Delivery], Delivery | None]
 """The delivery as a client gets it that needs no lease; None: it is leased."""
 
 
+@attrs.frozen(eq=False)
+class _Adopted:
+    """A delivery of which the client has the namespace's token, during a request that uses it."""
+
+    receiver: Receiver
+    by_token: SettlesByToken  # the same
+    delivery: Delivery  # without its message
+
+
 @attrs.define(eq=False)
 class Leases:
     """
     Implements `leasing.Leasing` and `ports.Service`: `run` owns the receivers. Deliveries that
     aren't settled when `run` ends go back to the namespace.
 
-    With `new_token`, deliveries get such lock tokens instead of the namespace's.
+    With `new_token`, leased deliveries get such lock tokens instead of the namespace's.
     """
 
     _broker: Broker
     _wall_clock: WallClock
     _options: LeaseOptions = attrs.field(factory=LeaseOptions)
     _new_token: NewToken | None = None
+    _tokens: ClientTokens = attrs.field(factory=OpenTokens)
     receivers: SharedReceivers = attrs.field(init=False)
     _table: LeaseTable = attrs.field(init=False)
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
@@ -81,14 +98,18 @@ class Leases:
     async def receive(
         self, entity: EntityPath, limit: int, *, any_token: bool = False
     ) -> Sequence[Delivery]:
-        """As `Leasing.receive`; each delivery is leased."""
-        return await self.receive_by(entity, limit, lambda receiver: receiver.receive(limit))
+        """As `Leasing.receive`."""
+        keep = partial(self._handed_out, entity, in_place=True) if any_token else None
+        return await self.receive_by(entity, limit, lambda receiver: receiver.receive(limit), keep)
 
     async def receive_now(
         self, entity: EntityPath, limit: int, *, any_token: bool = False
     ) -> Sequence[Delivery]:
-        """As `Leasing.receive_now`; each delivery is leased."""
-        return await self.receive_by(entity, limit, lambda receiver: available(receiver, limit))
+        """As `Leasing.receive_now`."""
+        keep = partial(self._handed_out, entity, in_place=True) if any_token else None
+        return await self.receive_by(
+            entity, limit, lambda receiver: available(receiver, limit), keep
+        )
 
     async def receive_available(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """As `Leasing.receive_available`."""
@@ -155,8 +176,12 @@ class Leases:
             self._table.room.release(client, limit)
 
     async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
-        """As `Leasing.settle`, for the leases of this process."""
+        """As `Leasing.settle`, for the leases of this process and for tokens of the namespace."""
         with self._doubts.settling(lock_token):
+            if (token := self._tokens.unseal(entity, lock_token)) is not None:
+                async with self._adopted(entity, token) as adopted:
+                    await adopted.receiver.settle(adopted.delivery, settlement)
+                return
             lease = self._table.of(entity, lock_token)
             with lease.shared:
                 receiver = await lease.shared.opened()
@@ -221,7 +246,12 @@ class Leases:
             lease.shared.check_unused()
 
     async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
-        """As `Leasing.renew`, for the leases of this process."""
+        """As `Leasing.renew`, for the leases of this process and for tokens of the namespace."""
+        if (token := self._tokens.unseal(entity, lock_token)) is not None:
+            with self._doubts.using(lock_token):
+                async with self._adopted(entity, token) as adopted:
+                    until = await adopted.receiver.renew(adopted.delivery)
+                    return self._renewed(entity, adopted, until, lock_token)
         return await self._renew(
             entity, lock_token, lambda receiver, delivery: receiver.renew(delivery)
         )
@@ -264,20 +294,73 @@ class Leases:
         return OVER if lease is None else lease.lock
 
     async def hides(self, entity: EntityPath) -> bool:
-        """Return False: no other process could settle."""
-        return False
+        """As `Leasing.hides`."""
+        receiver = await self.open(entity)
+        kinds = (SettlesByToken, HidesMessages, Polls)
+        return all(offered(receiver, each) is not None for each in kinds)
 
     async def receive_hidden(
         self, entity: EntityPath, limit: int, duration: timedelta
     ) -> Sequence[Delivery]:
-        """Not supported: see `hides`."""
-        raise NotSupported(f"{entity}: no other gateway could settle with the namespace's tokens")
+        """As `Leasing.receive_hidden`."""
+
+        async def receive(receiver: Receiver) -> Sequence[Delivery]:
+            return await required(receiver, Polls).poll(limit, duration)
+
+        return await self.receive_by(entity, limit, receive, partial(self._handed_out, entity))
 
     async def hide(
         self, entity: EntityPath, lock_token: str, duration: timedelta, body: bytes | None = None
     ) -> Delivery:
-        """As `Leasing.hide`. Raises `LockLost`: there are no such deliveries."""
-        raise LockLost(f"{entity}: lock {lock_token:.80} is unknown")
+        """As `Leasing.hide`. Raises `LockLost`, too: the text is no token of the namespace."""
+        token = self._tokens.unseal(entity, lock_token)
+        if token is None:
+            raise LockLost(f"{entity}: lock {lock_token:.80} is unknown")
+        async with self._adopted(entity, token) as adopted:
+            hides = required(adopted.receiver, HidesMessages)
+            until = await hides.hide(adopted.delivery, duration, body)
+            return self._renewed(entity, adopted, until, lock_token)
+
+    def _handed_out(
+        self, entity: EntityPath, receiver: Receiver, delivery: Delivery, *, in_place: bool = False
+    ) -> Delivery | None:
+        """
+        The delivery with the namespace's token; None: it has to be leased. `in_place`: the client
+        keeps the token when it renews.
+        """
+        by_token = offered(receiver, SettlesByToken)
+        if by_token is None or (in_place and not by_token.renews_in_place):
+            return None
+        token = by_token.hand_out(delivery)
+        if token is None:
+            return None
+        return attrs.evolve(delivery, lock_token=self._tokens.seal(entity, token))
+
+    @asynccontextmanager
+    async def _adopted(self, entity: EntityPath, token: bytes) -> AsyncIterator[_Adopted]:
+        """
+        Use the queue's receiver for the delivery of a namespace's token.
+
+        Raises:
+            LockLost: the token isn't one of this namespace.
+            BrokerError: as `Leasing.open`.
+        """
+        shared = self.receivers.of(entity)
+        with shared:
+            receiver = await shared.opened()
+            by_token = offered(receiver, SettlesByToken)
+            if by_token is None:  # the gateway that handed it out has another namespace
+                raise LockLost(f"{entity}: this namespace has no such tokens")
+            with by_token.adopt(token) as delivery:
+                yield _Adopted(receiver, by_token, delivery)
+
+    def _renewed(
+        self, entity: EntityPath, adopted: _Adopted, until: datetime, lock_token: str
+    ) -> Delivery:
+        token = adopted.by_token.hand_out(adopted.delivery)
+        if token is not None:
+            lock_token = self._tokens.seal(entity, token)
+        return attrs.evolve(adopted.delivery, lock_token=lock_token, locked_until=until)
 
 
 async def available(receiver: Receiver, limit: int) -> Sequence[Delivery]:

@@ -10,7 +10,7 @@ from gateway.app.assembly.others import HeldParts, Others, ProcessPlace, others_
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import LockLost, NotSupported
+from gateway.domain.errors import LockLost
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.pairing.additions import PairPeers
@@ -56,9 +56,6 @@ def test_without_others_clients_see_what_this_process_holds(own: Leases) -> None
     assert Others().answering(held_parts) is None
 
 
-async def test_a_single_process_leaves_no_lock_to_the_namespace_alone(own: Leases) -> None:
-    assert not await own.hides(ORDERS)
-    with pytest.raises(NotSupported):
-        await own.receive_hidden(ORDERS, 1, timedelta(seconds=30))
+async def test_a_single_process_hides_nothing_by_a_text_that_is_no_token(own: Leases) -> None:
     with pytest.raises(LockLost):
         await own.hide(ORDERS, "a token", timedelta(seconds=30))

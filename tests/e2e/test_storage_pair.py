@@ -4,12 +4,9 @@ import hashlib
 import os
 import re
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import attrs
 import pytest
 import trio
 
@@ -17,10 +14,10 @@ from gateway.checker.operations import Acked, CopyPlace, Delivered, Invoked, Rec
 from gateway.checker.verdict import Rules, Verdict, judge
 from gateway.demo.audit import AuditedNamespace, audit, pending
 from tests.brokers.storage_queue.azurites import client, url_of
-from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
+from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.storage_clients import CLIENTS, ENDPOINT, EXPECTED, MORE, Producer, run_at
+from tests.e2e.storage_pair import SYPHON_BATCH, Servers, config_of, provision, two_azurites
 from tests.harness.azurite import KEY, azurite
-from tests.harness.servers import ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -30,73 +27,7 @@ DRAIN_LIMIT: Final = 90.0
 # An attempt on the primary, one on the backlog, and five seconds for busy cores. An SDK that hears
 # of an error waits for 12 seconds at least.
 LONGEST_STALL: Final = 11.0
-SYPHON_BATCH: Final = 10
 NO_ANSWER: Final = re.compile("no answer|no whole answer|OutcomeUnknown")
-
-
-@attrs.frozen(kw_only=True)
-class Servers:
-    primary: ServerProcess
-    secondary: ServerProcess
-    primary_port: int
-    secondary_port: int
-
-
-@asynccontextmanager
-async def two_azurites(folder: Path) -> AsyncIterator[Servers]:
-    async with (
-        azurite(folder / "north") as (primary, primary_port),
-        azurite(folder / "south") as (secondary, secondary_port),
-    ):
-        yield Servers(
-            primary=primary,
-            secondary=secondary,
-            primary_port=primary_port,
-            secondary_port=secondary_port,
-        )
-
-
-def config_of(servers: Servers, key: Path) -> str:
-    def namespace(name: str, port: int) -> str:
-        return f"""
-[namespaces.{name}]
-url = "storage-queue:{url_of(port)}"
-key = {{ file = "{key}" }}
-connect_timeout = "500ms"
-poll = {{ first = "50ms", cap = "500ms" }}
-"""
-
-    return f"""
-logging = {{ level = "debug" }}
-{namespace("north", servers.primary_port)}
-queues = ["orders"]
-{namespace("south", servers.secondary_port)}
-[pairing]
-primary = "north"
-secondary = "south"
-label = "north"
-backlog_queues = 2
-enable_syphon = true
-failover_interval = "1s"
-send_timeout = "8s"
-attempt_timeout = "2s"
-ping_interval = "1s"
-envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
-
-[pairing.syphon]
-batch = {SYPHON_BATCH}
-attempt_timeout = "2s"
-unknown_retry = {{ first = "500ms", cap = "2s" }}
-retry = {{ first = "500ms", cap = "2s" }}
-rescan = "2s"
-
-{ENDPOINT}
-"""
-
-
-async def provision(gateways: Gateways, config: str) -> None:
-    process = await gateways.start(config, name="provision", command=("provision",), wait=False)
-    assert await process.wait() == 0, process.garbage
 
 
 def spare(gateway: GatewayProcess) -> int:

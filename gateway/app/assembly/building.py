@@ -131,8 +131,11 @@ async def build(plan: ProcessPlan) -> Parts:
     around = attrs.evolve(wrapping, home=home, pair=paired.pair, both=paired.both)
     seen, for_wrappers = await wrapped(inner, around, wrappers())
 
-    own = Leases(seen, plan.runtime.now, config.limits.leases, plan.others.new_token())
-    leases = plan.others.leases(own)
+    others = plan.others
+    own = Leases(
+        seen, plan.runtime.now, config.limits.leases, others.new_token(), others.client_tokens()
+    )
+    leases = others.leases(own)
     held = make_visibility(plan.runtime, opened.home, seen, leases, inner)
     visibility = plan.others.visibility(held)
     parts = Parts(

@@ -18,6 +18,7 @@ from gateway.app.runtime import Runtime
 from gateway.capabilities import Visibility
 from gateway.config.options import Config
 from gateway.extensions.listing import parts
+from gateway.frontends.client_tokens import ClientTokens, OpenTokens
 from gateway.frontends.lease_table import NewToken
 from gateway.frontends.leases import Leases
 from gateway.frontends.leasing import Leasing
@@ -72,6 +73,10 @@ class Others:
     def new_token(self) -> NewToken | None:
         """The way to make lock tokens; None: deliveries have those of the namespace."""
         return None
+
+    def client_tokens(self) -> ClientTokens:
+        """The form in which clients have the namespace's own tokens."""
+        return OpenTokens()
 
     def leases(self, own: Leases) -> Leasing:
         """The leases with those that the others hold, as clients see them."""

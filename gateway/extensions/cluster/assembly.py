@@ -19,6 +19,7 @@ from gateway.extensions.cluster.leases import ClusterLeases
 from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.cluster.processes import Processes
 from gateway.extensions.cluster.server import HANDSHAKE_SECONDS
+from gateway.frontends.client_tokens import ClientTokens, OpenTokens
 from gateway.frontends.lease_table import NewToken
 from gateway.frontends.leases import Leases
 from gateway.frontends.storage_queue.messages import Marks
@@ -44,6 +45,10 @@ class ClusterOthers(Others):
 
     def new_token(self) -> NewToken:
         return self.cluster.tokens.new_token
+
+    def client_tokens(self) -> ClientTokens:
+        """Sealed by the secret of the cluster; workers alone have one that doesn't outlive them."""
+        return OpenTokens() if self.cluster.is_alone else self.cluster.tokens.sealed
 
     def leases(self, own: Leases) -> ClusterLeases:
         return ClusterLeases(own, self.cluster.peers)

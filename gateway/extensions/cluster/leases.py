@@ -1,45 +1,27 @@
 """
 `Leasing` and `Visibility` over a cluster: a delivery that another process holds is settled, and a
 receipt of a peer changed or removed, where it is held.
-
-Before a namespace with tokens that any process can settle with (`SettlesByToken`), clients get the
-namespace's token itself, which the cluster seals, and no lock is held here.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
-from functools import partial
+from collections.abc import Sequence
+from datetime import timedelta
 
 import attrs
 import trio
 
 from gateway.capabilities import (
-    HidesMessages,
-    Polls,
-    SettlesByToken,
     TransactedSettlement,
     Visibility,
 )
 from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, LockLost
+from gateway.domain.errors import BrokerError
 from gateway.domain.message import Delivery, Message, Settlement
 from gateway.domain.storage_queue import PopReceipt, TakenMessage, TermsOf
 from gateway.extensions.cluster.peers import Peers
-from gateway.frontends.leases import Keep, Leases, available
-from gateway.offering import offered, required
+from gateway.frontends.leases import Leases
 from gateway.ports import Receiver
-
-
-@attrs.frozen(eq=False)
-class _Adopted:
-    """A delivery of which the client has the namespace's token, during a request that uses it."""
-
-    receiver: Receiver
-    by_token: SettlesByToken  # the same
-    delivery: Delivery  # without its message
 
 
 @attrs.frozen(eq=False)
@@ -62,19 +44,13 @@ class ClusterLeases:
         self, entity: EntityPath, limit: int, *, any_token: bool = False
     ) -> Sequence[Delivery]:
         """As `Leasing.receive`."""
-        keep = self._keep(entity) if any_token else None
-        return await self._own.receive_by(
-            entity, limit, lambda receiver: receiver.receive(limit), keep
-        )
+        return await self._own.receive(entity, limit, any_token=any_token)
 
     async def receive_now(
         self, entity: EntityPath, limit: int, *, any_token: bool = False
     ) -> Sequence[Delivery]:
         """As `Leasing.receive_now`."""
-        keep = self._keep(entity) if any_token else None
-        return await self._own.receive_by(
-            entity, limit, lambda receiver: available(receiver, limit), keep
-        )
+        return await self._own.receive_now(entity, limit, any_token=any_token)
 
     async def receive_available(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """As `Leasing.receive_available`."""
@@ -95,12 +71,8 @@ class ClusterLeases:
         return await self._own.poll(entity, limit)
 
     async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
-        """As `Leasing.settle`, by the process that holds the delivery, or at the namespace."""
-        if (token := self._peers.unseal(entity, lock_token)) is not None:
-            with self._doubts.settling(lock_token):
-                async with self._adopted(entity, token) as adopted:
-                    await adopted.receiver.settle(adopted.delivery, settlement)
-        elif self._is_elsewhere(lock_token):
+        """As `Leasing.settle`, by the process that holds the delivery."""
+        if self._is_elsewhere(lock_token):
             with self._doubts.settling(lock_token):
                 await self._peers.settle(entity, lock_token, settlement)
         else:
@@ -145,12 +117,7 @@ class ClusterLeases:
         self._own.settled(lock_token)
 
     async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
-        """As `Leasing.renew`, by the process that holds the delivery, or at the namespace."""
-        if (token := self._peers.unseal(entity, lock_token)) is not None:
-            with self._doubts.using(lock_token):
-                async with self._adopted(entity, token) as adopted:
-                    until = await adopted.receiver.renew(adopted.delivery)
-                    return self._renewed(entity, adopted, until, lock_token)
+        """As `Leasing.renew`, by the process that holds the delivery."""
         if self._is_elsewhere(lock_token):
             with self._doubts.using(lock_token):
                 return await self._peers.renew(entity, lock_token)
@@ -170,81 +137,22 @@ class ClusterLeases:
 
     async def hides(self, entity: EntityPath) -> bool:
         """As `Leasing.hides`."""
-        if not self._peers.seals:
-            return False
-        receiver = await self._own.open(entity)
-        kinds = (SettlesByToken, HidesMessages, Polls)
-        return all(offered(receiver, each) is not None for each in kinds)
+        return await self._own.hides(entity)
 
     async def receive_hidden(
         self, entity: EntityPath, limit: int, duration: timedelta
     ) -> Sequence[Delivery]:
         """As `Leasing.receive_hidden`."""
-
-        async def receive(receiver: Receiver) -> Sequence[Delivery]:
-            return await required(receiver, Polls).poll(limit, duration)
-
-        return await self._own.receive_by(entity, limit, receive, partial(self._sealed, entity))
+        return await self._own.receive_hidden(entity, limit, duration)
 
     async def hide(
         self, entity: EntityPath, lock_token: str, duration: timedelta, body: bytes | None = None
     ) -> Delivery:
         """As `Leasing.hide`."""
-        token = self._peers.unseal(entity, lock_token)
-        if token is None:
-            return await self._own.hide(entity, lock_token, duration, body)
-        async with self._adopted(entity, token) as adopted:
-            hides = required(adopted.receiver, HidesMessages)
-            until = await hides.hide(adopted.delivery, duration, body)
-            return self._renewed(entity, adopted, until, lock_token)
+        return await self._own.hide(entity, lock_token, duration, body)
 
     def _is_elsewhere(self, lock_token: str) -> bool:
         return not self._own.holds(lock_token) and self._peers.is_elsewhere(lock_token)
-
-    def _keep(self, entity: EntityPath) -> Keep | None:
-        """Keeps deliveries from being leased that any other gateway can settle in place."""
-        return partial(self._sealed, entity, in_place=True) if self._peers.seals else None
-
-    def _sealed(
-        self, entity: EntityPath, receiver: Receiver, delivery: Delivery, *, in_place: bool = False
-    ) -> Delivery | None:
-        """
-        The delivery with the namespace's token, sealed; None: it has to be leased. `in_place`: the
-        client keeps the token when it renews.
-        """
-        by_token = offered(receiver, SettlesByToken)
-        if by_token is None or (in_place and not by_token.renews_in_place):
-            return None
-        token = by_token.hand_out(delivery)
-        if token is None:
-            return None
-        return attrs.evolve(delivery, lock_token=self._peers.seal(entity, token))
-
-    @asynccontextmanager
-    async def _adopted(self, entity: EntityPath, token: bytes) -> AsyncIterator[_Adopted]:
-        """
-        Use the queue's receiver for the delivery of a namespace's token.
-
-        Raises:
-            LockLost: the token isn't one of this namespace.
-            BrokerError: as `Leasing.open`.
-        """
-        shared = self._own.receivers.of(entity)
-        with shared:
-            receiver = await shared.opened()
-            by_token = offered(receiver, SettlesByToken)
-            if by_token is None:  # the gateway that sealed it has another namespace
-                raise LockLost(f"{entity}: this namespace has no such tokens")
-            with by_token.adopt(token) as delivery:
-                yield _Adopted(receiver, by_token, delivery)
-
-    def _renewed(
-        self, entity: EntityPath, adopted: _Adopted, until: datetime, lock_token: str
-    ) -> Delivery:
-        token = adopted.by_token.hand_out(adopted.delivery)
-        if token is not None:
-            lock_token = self._peers.seal(entity, token)
-        return attrs.evolve(adopted.delivery, lock_token=lock_token, locked_until=until)
 
 
 @attrs.frozen(eq=False)

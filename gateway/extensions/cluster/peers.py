@@ -13,7 +13,7 @@ from gateway.domain.errors import LockLost, Unreachable
 from gateway.domain.message import AcceptedBy, Delivery, Message, Settlement
 from gateway.domain.storage_queue import PopReceipt
 from gateway.extensions.cluster.members import Members
-from gateway.extensions.cluster.options import ALONE, ClusterOptions
+from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.cluster.peer import IDLE_SECONDS, Dial, Peer
 from gateway.extensions.cluster.processes import Processes
 from gateway.extensions.cluster.requests import (
@@ -55,19 +55,6 @@ class Peers:
     processes: Processes | None = None  # None: this gateway has one
     # `run` removes peers that have left.
     _peers: dict[str, Peer] = attrs.field(factory=dict, init=False)
-
-    @property
-    def seals(self) -> bool:
-        """True if other gateways may open a sealed token."""
-        return self._options.address != ALONE
-
-    def seal(self, entity: EntityPath, token: bytes) -> str:
-        """As `SealedTokens.seal`."""
-        return self.tokens.sealed.seal(entity, token)
-
-    def unseal(self, entity: EntityPath, lock_token: str) -> bytes | None:
-        """As `SealedTokens.unseal`."""
-        return self.tokens.sealed.unseal(entity, lock_token)
 
     def is_elsewhere(self, lock_token: str) -> bool:
         """True if another gateway, or another process of this one, has made that token."""

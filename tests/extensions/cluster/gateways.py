@@ -23,6 +23,7 @@ from gateway.extensions.cluster.peers import Peers
 from gateway.extensions.cluster.processes import Processes
 from gateway.extensions.cluster.server import Advise, ClusterServer, ignore
 from gateway.extensions.cluster.tokens import HolderTokens, tag_of
+from gateway.frontends.client_tokens import OpenTokens
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.pairing.additions import SendsInOrder
@@ -170,7 +171,8 @@ class Network:
         cluster = Cluster(configured, peers, members, rng, observer, processes)
         hindered = Hindered(self.broker)
         adapter = self.adapters.get(address, hindered)
-        own = Leases(adapter, wall_clock, new_token=tokens.new_token)
+        sealed = OpenTokens() if cluster.is_alone else tokens.sealed
+        own = Leases(adapter, wall_clock, new_token=tokens.new_token, tokens=sealed)
         leases = ClusterLeases(own, peers)
         held = LeasedVisibility(adapter, leases, wall_clock)
         for service in (own, held, cluster):

@@ -19,6 +19,7 @@ from gateway.capabilities import SettlesByToken, Visibility
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
+    InvalidRequest,
     LockLost,
     MessageNotFound,
     OutcomeUnknown,
@@ -209,7 +210,7 @@ async def test_a_receipt_that_was_tampered_with_asks_the_account_nothing(
         changed = receipt[:index] + ("A" if receipt[index] != "A" else "B") + receipt[index + 1 :]
         with pytest.raises((LockLost, MessageNotFound)):
             await storage_of(gateways.two).delete(attrs.evolve(got, pop_receipt=changed))
-    with pytest.raises((LockLost, MessageNotFound)):
+    with pytest.raises(InvalidRequest):  # it isn't Base64 any more
         await storage_of(gateways.two).delete(attrs.evolve(got, pop_receipt=receipt * 1000))
 
     assert gateways.account.count("DELETE", "/messages/") == deletions
@@ -290,34 +291,43 @@ async def test_service_bus_rest_holds_what_a_queue_service_renews_with_another_r
     assert (await rest_of(gateways.two).ask("DELETE", target)).status == 200
 
 
-async def test_a_gateway_alone_with_workers_seals_nothing(
+async def test_a_worker_of_a_gateway_alone_settles_what_another_one_got(
     network: Network, autojump_clock: MockClock
 ) -> None:
-    """No other gateway could open it, and its secret ends with it."""
     async with harness() as made:
         await made.broker.create_queue(ORDERS, QueueProperties())
         await made.broker.send(ORDERS, [Message(body=b"1")])
         network.adapters[ALONE] = made.broker
-        parent, *_ = await network.start_workers(ALONE)
+        parent, worker, _ = await network.start_workers(ALONE)
 
-        assert not await parent.leases.hides(ORDERS)
-        (delivery,) = await parent.leases.receive(ORDERS, 1, any_token=True)
-        assert parent.leases.holds(delivery.lock_token or "")
-        assert parent.visibility is parent.held
+        (got,) = await parent.leases.receive_hidden(ORDERS, 1, timedelta(seconds=30))
+        token = got.lock_token or ""
+        assert not parent.leases.holds(token)
+        await worker.leases.settle(ORDERS, token, Complete())
+
+        assert made.account.count("DELETE", "/messages/") == 1
 
 
-async def test_without_a_cluster_nothing_changes(
+async def test_without_a_cluster_a_token_is_open_and_outlives_its_gateway(
     network: Network, autojump_clock: MockClock
 ) -> None:
     async with harness() as made:
         await made.broker.create_queue(ORDERS, QueueProperties())
         await made.broker.send(ORDERS, [Message(body=b"1")])
-        leases = Leases(made.broker, wall_clock)
-        await network.nursery.start(leases.run)
+        before, after = Leases(made.broker, wall_clock), Leases(made.broker, wall_clock)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(before.run)
+            (got,) = await before.receive_hidden(ORDERS, 1, timedelta(seconds=30))
+            nursery.cancel_scope.cancel()
+        await network.nursery.start(after.run)
 
-        assert not await leases.hides(ORDERS)
-        (delivery,) = await leases.receive(ORDERS, 1, any_token=True)
-        assert leases.holds(delivery.lock_token or "")
+        hidden = await after.hide(ORDERS, got.lock_token or "", timedelta(seconds=60))
+        with pytest.raises(LockLost):  # the account has given another receipt
+            await after.settle(ORDERS, got.lock_token or "", Complete())
+        await after.settle(ORDERS, hidden.lock_token or "", Complete())
+        for foreign in ("a token", "A" * 64, "!" * 64):
+            with pytest.raises(LockLost):
+                await after.settle(ORDERS, foreign, Complete())
 
 
 # --- Service Bus over REST

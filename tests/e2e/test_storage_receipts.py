@@ -1,0 +1,77 @@
+"""A receipt before a storage account is the service's own: the gateway's restart doesn't matter."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import pytest
+import trio
+
+from gateway.capabilities import HidesMessages, Polls, SettlesByToken
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Complete, Delivery, Message
+from gateway.offering import required
+from gateway.ports import Receiver
+from tests.brokers.storage_queue.azurites import client
+from tests.e2e.processes import GatewayProcess, Gateways
+from tests.e2e.storage_pair import config_of, provision, two_azurites
+from tests.harness.azurite import KEY
+from tests.harness.secret_files import write_secret
+
+pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
+
+ORDERS: Final = EntityPath("orders")
+LONG: Final = timedelta(seconds=300)
+QUICK: Final = 0.5  # seconds: a look that waits for messages takes one at least
+
+
+@asynccontextmanager
+async def receiver_at(gateway: GatewayProcess) -> AsyncIterator[Receiver]:
+    async with client(gateway.port) as broker, broker.open_receiver(ORDERS) as receiver:
+        yield receiver
+
+
+async def get(gateway: GatewayProcess) -> list[tuple[bytes, Delivery]]:
+    """Get messages that are hidden for a long time; return their receipts, too."""
+    async with receiver_at(gateway) as receiver:
+        found = await required(receiver, Polls).poll(32, LONG)
+        by_token = required(receiver, SettlesByToken)
+        return [(by_token.hand_out(each) or b"", each) for each in found]
+
+
+async def delete(gateway: GatewayProcess, receipt: bytes) -> None:
+    async with receiver_at(gateway) as receiver:
+        with required(receiver, SettlesByToken).adopt(receipt) as delivery:
+            await receiver.settle(delivery, Complete())
+
+
+async def test_receipts_hiding_and_counts_are_the_services_own(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    async with two_azurites(tmp_path) as servers:
+        write_secret(tmp_path / "key", KEY)
+        config = config_of(servers, tmp_path / "key")
+        await provision(gateways, config)
+        one, other = [await gateways.start(config, name=name) for name in ("one", "other")]
+        async with client(one.port) as broker:
+            await broker.send(ORDERS, [Message(body=b"a job"), Message(body=b"another")])
+
+        (first, taken), (second, _) = await get(one)
+        assert await one.stop() == 0
+        await one.start()
+        began = trio.current_time()
+        assert await get(one) == await get(other) == []  # still hidden
+        looked = trio.current_time() - began
+        await delete(one, first)
+        async with receiver_at(other) as receiver:
+            with required(receiver, SettlesByToken).adopt(second) as delivery:
+                await required(receiver, HidesMessages).hide(delivery, timedelta(0))
+        [(third, again)] = await get(other)
+        await delete(one, third)
+
+        async with client(servers.primary_port) as account:
+            assert (await account.inspect(ORDERS)).active == 0
+        assert (taken.delivery_count, again.delivery_count) == (1, 2)
+        assert looked / 2 < QUICK
