@@ -103,6 +103,7 @@ def _trouble(primary: Gateway, begun: Path) -> None:
     primary.kill()
     time.sleep(_DOWN)
     primary.start()
+    (begun.parent / "back").touch()
     time.sleep(_DOWN)
     primary.process.send_signal(signal.SIGSTOP)
     time.sleep(_DOWN)

@@ -16,6 +16,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
@@ -31,12 +32,17 @@ class OutageTest {
     private static final Set<String> TO_PROCESS_IN_SESSIONS = ConcurrentHashMap.newKeySet();
     private static final Set<String> PROCESSED = ConcurrentHashMap.newKeySet();
     private static final Set<String> PROCESSED_IN_SESSIONS = ConcurrentHashMap.newKeySet();
+    private static final Queue<String> PROCESSOR_ERRORS = new ConcurrentLinkedQueue<>();
+    // When the primary was back, and when the processor had the first message after that.
+    private static final AtomicLong BACK = new AtomicLong();
+    private static final AtomicLong NEXT = new AtomicLong();
 
     @BeforeAll
     static void sendAndProcess() throws InterruptedException, IOException {
         try (var processor = Gateway.plain().processor().queueName("processed")
-                 .processMessage(context -> PROCESSED.add(context.getMessage().getBody().toString()))
-                 .processError(context -> { }).buildProcessorClient();
+                 .processMessage(context -> process(context.getMessage().getBody().toString()))
+                 .processError(context -> PROCESSOR_ERRORS.add(context.getException().toString()))
+                 .buildProcessorClient();
              var sessions = Gateway.plain().sessionProcessor().queueName("sessions").maxConcurrentSessions(2)
                  .processMessage(context -> PROCESSED_IN_SESSIONS.add(context.getMessage().getBody().toString()))
                  .processError(context -> { }).buildProcessorClient()) {
@@ -58,7 +64,11 @@ class OutageTest {
              ServiceBusSenderAsyncClient other = Gateway.plain().sender().queueName("orders").buildAsyncClient();
              var processed = Gateway.plain().sender().queueName("processed").buildClient();
              var sessions = Gateway.plain().sender().queueName("sessions").buildClient()) {
+            Path back = Path.of(System.getenv("INTEROP_BEGUN")).resolveSibling("back");
             for (int each = 0; System.nanoTime() < end; each++) {
+                if (BACK.get() == 0 && Files.exists(back)) {
+                    BACK.set(System.nanoTime());
+                }
                 String async = "a" + each;
                 other.sendMessage(message(async))
                     .subscribe(done -> { }, failure -> ERRORS.add(failure.toString()), () -> SENT.add(async));
@@ -68,6 +78,13 @@ class OutageTest {
                 Thread.sleep(20);
             }
             Thread.sleep(3000);
+        }
+    }
+
+    private static void process(String body) {
+        PROCESSED.add(body);
+        if (BACK.get() != 0) {
+            NEXT.compareAndSet(0, System.nanoTime());
         }
     }
 
@@ -115,6 +132,14 @@ class OutageTest {
     void aProcessorGetsEverythingThatWasAccepted() {
         assertTrue(TO_PROCESS.size() > SECONDS);
         assertEquals(Set.of(), without(TO_PROCESS, PROCESSED));
+    }
+
+    @Test
+    void aProcessorHearsNoErrorOfAKilledPrimaryAndGoesOnAfterIt() {
+        Duration waited = Duration.ofNanos(NEXT.get() - BACK.get());
+        System.out.println("seconds from the return to the next message: " + waited.toMillis() / 1000.0);
+        assertEquals(List.of(), List.copyOf(PROCESSOR_ERRORS));
+        assertTrue(BACK.get() != 0 && NEXT.get() != 0 && waited.toSeconds() < 10);
     }
 
     @Test
