@@ -258,15 +258,15 @@ class StatusBoard:
         return "gateway" if known is None else known.url.partition(":")[0]
 
     async def _pair(self, pair: Pair, pairing: Pairing) -> PairStatus:
-        troubled = pair.states.troubled()
         reading = await pair.depth.read(
             BACKLOG_SECONDS,
-            troubled=bool(troubled),
+            troubled=bool(pair.states.troubled()),
             dead_lettered=self.runtime.observer.count(DeadLettered),
         )
-        return attrs.evolve(
-            self._counted_pair(pair, pairing, troubled, reading), spool=await self._spool()
-        )
+        spool = await self._spool()
+        # All figures are of one moment: entities may have returned while the others were read.
+        troubled = pair.states.troubled()
+        return attrs.evolve(self._counted_pair(pair, pairing, troubled, reading), spool=spool)
 
     def _counted_pair(
         self, pair: Pair, pairing: Pairing, troubled: Sequence[EntityState], reading: Reading
@@ -316,13 +316,14 @@ class StatusBoard:
         """
         syphon = lone.syphon
         answers = self._answers(pairing.primary)
-        diverts = answers is False or bool(syphon.pauses.pins)  # gateways, perhaps
         reading = await lone.depth.read(
             BACKLOG_SECONDS,
-            troubled=diverts or syphon.held > 0,
+            # Gateways divert, perhaps.
+            troubled=answers is False or bool(syphon.pauses.pins) or syphon.held > 0,
             dead_lettered=self.runtime.observer.count(DeadLettered),
         )
-        depth = self._depth((syphon,), troubled=diverts)
+        answers = self._answers(pairing.primary)  # as of now: the reading took a moment
+        depth = self._depth((syphon,), troubled=answers is False or bool(syphon.pauses.pins))
         return PairStatus(
             label=syphon.label,
             pins=tuple(each.text for each in syphon.pauses.pins),
