@@ -5,7 +5,9 @@ from collections.abc import Callable
 from datetime import datetime
 
 import attrs
+import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from gateway.app.runtime import Runtime
@@ -131,3 +133,34 @@ async def test_a_fleet_that_loses_its_primary_does_not_tell_it_at_once(
     await watch.urgent.wait(0)
 
     assert EVERY + 10.0 < trio.current_time() - began <= EVERY + 1000 / RECORDS_A_SECOND
+
+
+async def test_the_turn_comes_as_soon_as_few_processes_are_known(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    problems: list[Problem] = []
+    watch = watch_of(problems, 1000)
+    known = attrs.evolve(watch.reader.known, alive=watch.reader.known.alive[:2])
+    await nursery.start(watch.run)
+    problems.append(LOST)
+    await trio.sleep(5)
+    before = watch.urgent.version
+    watch.reader.known = known
+    watch.reader.changes.notify()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert (before, watch.urgent.version) == (0, 1)
+
+
+@pytest.mark.parametrize(("exists", "told"), [(False, 1), (True, 0)])
+async def test_the_first_record_of_a_pair_waits_for_no_turn(
+    autojump_clock: MockClock, nursery: trio.Nursery, exists: bool, told: int
+) -> None:
+    problems: list[Problem] = []
+    watch = watch_of(problems, 0)
+    watch.reader.may_read, watch.reader.exists = False, exists
+    await nursery.start(watch.run)
+    problems.append(LOST)
+    await trio.sleep(2 * EVERY)
+
+    assert watch.urgent.version == told

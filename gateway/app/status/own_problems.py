@@ -78,9 +78,20 @@ class ProblemWatch:
             await trio.sleep(EVERY)
             if self._news() == told:
                 continue
-            await trio.sleep(self.rng.uniform(0.0, self._processes() / RECORDS_A_SECOND))
+            await self._wait_for_turn()
             told = self._news()
             self.urgent.notify()
+
+    async def _wait_for_turn(self) -> None:
+        """Return after a random share of the time that all processes need together, as known now"""
+        began, share = trio.current_time(), self.rng.random()
+        while True:
+            seen = self.reader.changes.version
+            due = began + share * self._processes() / RECORDS_A_SECOND
+            with trio.move_on_at(due):
+                await self.reader.changes.wait(seen)
+                continue
+            return
 
     def _news(self) -> tuple[frozenset[tuple[str, str]], datetime | None, int | None]:
         """
@@ -92,7 +103,12 @@ class ProblemWatch:
         return keys, self.back(), self.diverted() if is_settled else None
 
     def _processes(self) -> int:
-        """A reading that fails, as in an outage, leaves the number as it was known."""
+        """
+        A reading that fails, as in an outage, leaves the number as it was known. Where there are no
+        records yet, this process leaves the first one.
+        """
         known = self.reader.known
+        if not self.reader.exists:
+            return 1
         is_unknown = known.since is None or self.reader.may_read is False
         return MANY if is_unknown else len(known.alive)
