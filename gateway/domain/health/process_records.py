@@ -23,6 +23,9 @@ ORDERS_HOLD: Final = timedelta(minutes=30)
 MOST_BYTES: Final = 4096  # of a record on the secondary
 MOST_RECORDS: Final = 2000  # processes that a reader remembers
 MOST_PROBLEMS: Final = 20  # of other processes, so that a verdict stays readable
+# Times the interval of its problems after which a process counts as silent: intervals differ, and a
+# record takes a moment to be written and read.
+SILENT: Final = 1.5
 ALONE: Final = "orders to this process are told to no other one"
 MOST_NAMED: Final = 20  # processes that an order doesn't reach: a fleet may have hundreds
 
@@ -110,6 +113,13 @@ class ProcessRecord:
     # Since when the primary answers that this process had lost as a whole; None: it hasn't, or it
     # isn't told.
     primary_back: datetime | None = None
+    # Seconds until it tells its problems again, at most; None: `interval`.
+    renews: float | None = None
+
+    @property
+    def renewal(self) -> timedelta:
+        """The time after which its problems are told again, while it has some."""
+        return timedelta(seconds=self.interval if self.renews is None else self.renews)
 
     @property
     def place(self) -> str:
@@ -282,14 +292,22 @@ class PairRecords:
         )
 
     def problems_but_for(self, own: str) -> tuple[Problem, ...]:
-        """The problems of the processes that are alive, but for the process `own`."""
+        """
+        The problems of the processes that are alive, but for the process `own`. One that should
+        have told them again is named with its last word: it may be gone.
+        """
         found = [
-            attrs.evolve(one, processes=(each.place,), here=False)
+            attrs.evolve(one, processes=(self._named(each),), here=False)
             for each in self.alive
             if each.process != own
             for one in each.problems
         ]
         return tuple(found[:MOST_PROBLEMS])
+
+    def _named(self, record: ProcessRecord) -> str:
+        if self.at is None or self.at - record.at <= record.renewal * SILENT:
+            return record.place
+        return f"{record.place}, silent since {record.at:%H:%M:%S} UTC"
 
     @property
     def syphons_seen(self) -> SyphonsSeen:

@@ -152,7 +152,11 @@ def _verify(content: Any, text: str, label: str, keys: Sequence[EnvelopeKey]) ->
 
 
 def _is_sound(record: ProcessRecord) -> bool:
-    seconds = (record.interval, record.lifetime.total_seconds())
+    seconds = (
+        record.interval,
+        record.renewal.total_seconds(),
+        record.lifetime.total_seconds(),
+    )
     counts = [record.revision, record.orders_left_out]
     if record.gateway is not None:
         diverted, spooled = record.gateway.diverted.total, record.gateway.spooled

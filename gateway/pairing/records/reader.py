@@ -20,6 +20,7 @@ from gateway.domain.clocks.clock_note import LARGE
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.domain.events.gateway import RecordRefused
+from gateway.domain.health.heartbeats import MISSED
 from gateway.domain.health.process_records import MOST_RECORDS, PairRecords, ProcessRecord
 from gateway.domain.health.record_coding import WrongSeal, record_in
 from gateway.domain.message import Delivery
@@ -52,6 +53,7 @@ class _LastSeen:
     record: ProcessRecord
     until: float  # for as long the process counts as alive
     orders_until: float  # for as long its orders hold
+    problems_until: float  # for as long its problems hold, if it doesn't tell them again
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -223,6 +225,7 @@ class RecordReader:
                 record=record,
                 until=now + record.alive_for.total_seconds(),
                 orders_until=now + record.kept_for.total_seconds(),
+                problems_until=now + (record.renewal * MISSED).total_seconds(),
             )
             if len(self._seen) > MOST_RECORDS:
                 del self._seen[next(iter(self._seen))]
@@ -257,7 +260,11 @@ class RecordReader:
     def _alive(self) -> list[ProcessRecord]:
         """The records of the processes that are alive, the newest first."""
         now = trio.current_time()
-        here = [e.record for e in self._seen.values() if now <= e.until and not e.record.ended]
+        here = [
+            e.record if now <= e.problems_until else attrs.evolve(e.record, problems=())
+            for e in self._seen.values()
+            if now <= e.until and not e.record.ended
+        ]
         return sorted(here, key=lambda each: each.at, reverse=True)
 
     def _told(self, consumers: int, unknown: str) -> PairRecords:

@@ -39,8 +39,8 @@ LAST_WORD: Final = 1.0  # seconds: the end of a process doesn't wait for longer
 class RecordWriter:
     """
     Leaves the records of one process: at once after each change of `urgent`; every `interval`; and
-    every `FIGURES` seconds while its figures change. They never disturb the process: a failure is
-    no evidence about the secondary, and a refusal is reported once.
+    every `FIGURES` seconds while its figures change or it has problems. They never disturb the
+    process: a failure is no evidence about the secondary, and a refusal is reported once.
     """
 
     secondary: Broker
@@ -99,18 +99,26 @@ class RecordWriter:
             return max(self.interval, SELDOM)
         if self._failed and self.urgent.version:
             return SOON
-        pause = self.interval if place.piles_up else min(self.interval, FIGURES)
-        return jittered(pause, JITTER, self.rng)
+        return jittered(self._renews(place), JITTER, self.rng)
+
+    def _renews(self, place: RecordPlace) -> float:
+        """Seconds between two records of a process with problems."""
+        return self.interval if place.piles_up else min(self.interval, FIGURES)
 
     async def _is_due(self) -> bool:
         await trio.lowlevel.checkpoint()
         if trio.current_time() - self._left_at >= self.interval * (1 - 2 * JITTER):
             return True
         now, left = await self.describe(), self._left
-        return left is None or (now.gateway, now.syphon, now.problems) != (
-            left.gateway,
-            left.syphon,
-            left.problems,
+        return (
+            left is None
+            or bool(now.problems)
+            or (now.gateway, now.syphon, now.problems)
+            != (
+                left.gateway,
+                left.syphon,
+                left.problems,
+            )
         )
 
     async def _can_be_read(self, place: RecordPlace) -> bool:
@@ -129,7 +137,12 @@ class RecordWriter:
 
     async def _leave(self, place: RecordPlace, record: ProcessRecord) -> None:
         self._revision += 1
-        record = attrs.evolve(record, revision=self._revision, interval=self.interval)
+        record = attrs.evolve(
+            record,
+            revision=self._revision,
+            interval=self.interval,
+            renews=self._renews(place),
+        )
         until_next = timedelta(seconds=self.interval * (1 + 2 * JITTER))
         message = Message(
             message_id=self.new_id(),

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import attrs
+import pytest
 
 from gateway.domain.health.problems import Problem, each_once
 from gateway.domain.health.process_records import MOST_PROBLEMS, PairRecords, ProcessRecord
@@ -90,6 +91,24 @@ def test_a_problem_here_names_the_others_between_its_words_and_its_remedy() -> N
         "namespace east hasn't been reached for 0:01:00: 127.0.0.1: refused; twice (at syphon on a"
         " too); check whether the namespace runs"
     )
+
+
+@pytest.mark.parametrize(
+    ("renews", "named"),
+    [
+        (120.0, "syphon on host-a (process 7), silent since 12:00:00 UTC"),
+        (150.0, "syphon on host-a (process 7)"),
+        (None, "syphon on host-a (process 7)"),  # an earlier version
+    ],
+)
+def test_a_process_that_should_have_told_its_problem_again_is_named_with_its_last_word(
+    renews: float | None, named: str
+) -> None:
+    told = attrs.evolve(record("a", LOST), at=NOW, interval=600.0, renews=renews)
+
+    [found] = PairRecords(at=NOW + 3.5 * MINUTE, alive=(told,)).problems_but_for("b")
+
+    assert found.processes == (named,)
 
 
 def test_an_event_says_how_long_ago_it_was() -> None:

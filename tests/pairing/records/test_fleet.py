@@ -10,6 +10,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized
+from gateway.domain.health.problems import Problem
 from gateway.domain.health.process_records import (
     CountByName,
     GatewayRecord,
@@ -66,6 +67,7 @@ class Counting(ForwardingBroker):
 class Sidecars:
     secondary: Counting
     diverted: int = 0
+    problems: tuple[Problem, ...] = ()
 
     def services(self, number: int) -> list[Any]:
         clock, rng = VirtualClock(), random.Random(number)
@@ -109,6 +111,7 @@ class Sidecars:
             interval=USUAL,
             sees_others=reader.may_read,
             gateway=GatewayRecord(diverted=CountByName(total=self.diverted)),
+            problems=self.problems,
         )
 
 
@@ -126,11 +129,15 @@ async def test_a_thousand_sidecars_need_fewer_than_ten_requests_a_second() -> No
         for _ in range(15 * MINUTE):
             sidecars.diverted += 1
             await trio.sleep(1)
-        in_outage = Counter(secondary.minutes)
+        in_outage, secondary.minutes = secondary.minutes, Counter()
+        sidecars.problems = (Problem(text="it hasn't been reached"),)
+        await trio.sleep(15 * MINUTE)
+        with_problems = Counter(secondary.minutes)
         nursery.cancel_scope.cancel()
 
     assert max(at_rest.values()) / MINUTE < MOST
     assert 0 < max(in_outage.values()) / MINUTE < MOST
+    assert 0 < max(with_problems.values()) / MINUTE < MOST
     assert sum(at_rest.values()) < sum(in_outage.values()) / 2
 
 

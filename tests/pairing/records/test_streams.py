@@ -12,15 +12,16 @@ import trio.testing
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound, NotAuthorized
+from gateway.domain.health.problems import Problem
 from gateway.domain.health.process_records import GatewayRecord, ProcessRecord, SyphonRecord
-from gateway.domain.health.record_coding import body_of
+from gateway.domain.health.record_coding import body_of, record_in
 from gateway.domain.message import Delivery, Message
 from gateway.domain.operators.control import Action
 from gateway.domain.operators.given_orders import GivenOrder
 from gateway.pairing.provision import provision
 from gateway.pairing.records.following import PATIENCE
 from gateway.pairing.records.reader import LOOK_LIMIT, MISSING, PAGE, REFUSED, RecordReader
-from gateway.pairing.records.writer import RecordWriter
+from gateway.pairing.records.writer import FIGURES, USUAL, RecordWriter
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import LABEL, Events, virtual_time
 from tests.pairing.records.processes import KEYS
@@ -28,6 +29,7 @@ from tests.pairing.records.processes import KEYS
 pytestmark = virtual_time
 
 MINUTE = 60
+LOST = Problem(kind="namespace-reach", entity="east", text="namespace east hasn't been reached")
 
 
 @attrs.define(eq=False)
@@ -94,10 +96,10 @@ def reader(secondary: Streaming) -> RecordReader:
     )
 
 
-def writer(secondary: Streaming, looking: RecordReader) -> RecordWriter:
+def writer(secondary: Streaming, told: ProcessRecord) -> RecordWriter:
     async def describe() -> ProcessRecord:
         await trio.lowlevel.checkpoint()
-        return syphon(1)
+        return told
 
     ids = count()
     return RecordWriter(
@@ -109,8 +111,11 @@ def writer(secondary: Streaming, looking: RecordReader) -> RecordWriter:
         rng=Random(1),
         new_id=lambda: f"m{next(ids)}",
         observer=Events(),
-        on_left=looking.expect_stream,
     )
+
+
+def writer_beside(secondary: Streaming, looking: RecordReader) -> RecordWriter:
+    return attrs.evolve(writer(secondary, syphon(1)), on_left=looking.expect_stream)
 
 
 def syphon(revision: int, **fields: object) -> ProcessRecord:
@@ -171,6 +176,48 @@ async def test_a_record_that_comes_later_counts_whatever_its_date_says(
     assert len((await looking.look()).alive) == 1
 
 
+async def test_the_problems_of_a_process_that_is_gone_end_before_its_orders(
+    secondary: Streaming,
+) -> None:
+    looking = reader(secondary)
+    await secondary.leave(record(1, orders=(pin(),), problems=(LOST,), renews=120.0))
+    told = [(await looking.look()).alive[0].problems]
+    for minutes in (5.5, 1):
+        await trio.sleep(minutes * MINUTE)
+        known = await looking.look()
+        told.append(known.alive[0].problems)
+
+    assert told == [(LOST,), (LOST,), ()]
+    assert len(known.orders) == 1
+
+
+async def test_problems_of_an_earlier_version_hold_as_long_as_its_process_is_alive(
+    secondary: Streaming,
+) -> None:
+    looking = reader(secondary)
+    await secondary.leave(record(1, problems=(LOST,)))
+    await trio.sleep(29 * MINUTE)
+
+    assert (await looking.look()).alive[0].problems == (LOST,)
+
+
+@pytest.mark.parametrize(("problems", "least", "most"), [((), 1, 3), ((LOST,), 9, 13)])
+async def test_a_process_with_problems_tells_them_again_every_two_minutes(
+    secondary: Streaming,
+    nursery: trio.Nursery,
+    problems: tuple[Problem, ...],
+    least: int,
+    most: int,
+) -> None:
+    told = record(1, problems=problems)
+    await nursery.start(attrs.evolve(writer(secondary, told), interval=USUAL).run)
+    await trio.sleep(20 * MINUTE)
+    left = [record_in(each.body, LABEL, KEYS) for each in secondary.messages]
+
+    assert least <= len(left) <= most
+    assert {each.renews for each in left if each is not None} == {FIGURES}
+
+
 async def test_a_long_stream_is_read_to_its_end(secondary: Streaming) -> None:
     for number in range(3 * PAGE):
         await secondary.leave(record(1, process=f"p{number}", gateway=GatewayRecord()))
@@ -227,7 +274,7 @@ async def test_a_missing_stream_is_read_as_soon_as_a_record_was_left_on_it(
     await looking.look()
     missing = (looking.may_read, looking.exists)
     secondary.error = None
-    await nursery.start(writer(secondary, looking).run)
+    await nursery.start(writer_beside(secondary, looking).run)
     await trio.testing.wait_all_tasks_blocked()
 
     assert missing == (False, False)
@@ -242,7 +289,7 @@ async def test_a_refused_stream_is_not_read_again_for_each_record_of_its_own(
     looking = reader(secondary)
     secondary.error = NotAuthorized("read access to queue refused")
     await looking.look()
-    await nursery.start(writer(secondary, looking).run)
+    await nursery.start(writer_beside(secondary, looking).run)
     await trio.sleep(10 * MINUTE)
     await looking.look()
 
