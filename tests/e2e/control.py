@@ -26,8 +26,9 @@ PATIENCE = 90.0
 class Load:
     """Sends that go on while operators steer; each has an answer."""
 
-    def __init__(self, gateway: GatewayProcess) -> None:
+    def __init__(self, gateway: GatewayProcess, every: float = EVERY) -> None:
         self.gateway = gateway
+        self.every = every  # seconds between two sends
         self.answers: Counter[tuple[int, str]] = Counter()
         self.accepted: set[bytes] = set()
         self.stopping = trio.Event()
@@ -42,7 +43,7 @@ class Load:
                 self._number += 1
                 await self._limit.acquire_on_behalf_of(self._number)
                 nursery.start_soon(self._send, self._number)
-                await trio.sleep(EVERY)
+                await trio.sleep(self.every)
 
     async def _send(self, number: int) -> None:
         body = f"message {number}".encode()
@@ -69,8 +70,8 @@ class Load:
 
 
 @asynccontextmanager
-async def under_load(gateway: GatewayProcess) -> Any:
-    load = Load(gateway)
+async def under_load(gateway: GatewayProcess, every: float = EVERY) -> Any:
+    load = Load(gateway, every)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         yield load

@@ -1,83 +1,220 @@
 """Maintenance of a primary whose backlog syphons of their own move: the primary is spared."""
 
 import json
-import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 import trio
 
-from gateway.domain import backlog
-from gateway.domain.entity import EntityPath, QueueProperties
-from tests.e2e.commands import ADMIN, get, with_fixed_port
+from gateway.domain.entity import EntityPath
+from gateway.ports import Broker
+from tests.brokers.rabbitmq.nodes import Nodes
+from tests.brokers.rabbitmq.nodes import client as rabbitmq_client
+from tests.brokers.storage_queue.azurites import client as azurite_client
+from tests.brokers.storage_queue.azurites import url_of
+from tests.e2e.commands import ADMIN, admin_of, get, pairgate_provision, with_fixed_port
 from tests.e2e.control import order, under_load
 from tests.e2e.installation import client
-from tests.e2e.processes import PATIENT, Gateways, broker_config, pair_config
+from tests.e2e.processes import (
+    ENVELOPE_VARIABLE,
+    KEY_VARIABLE,
+    GatewayProcess,
+    Gateways,
+    broker_config,
+)
+from tests.harness.azurite import KEY, azurite
+from tests.harness.rabbitmq import USER
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ORDERS = EntityPath("orders")
-REST_URL = re.compile(r"servicebus\+http://(\w+)@([0-9.:]+)")
-AMQP_URL = r"servicebus:Endpoint=sb://\2/;SharedAccessKeyName=\1;UseDevelopmentEmulator=true"
-FOLLOWED = 3.0  # seconds: a syphon reads every two
-PATIENCE = 60.0
+EVERY = 0.02  # seconds between two sends
+PATIENCE = 90.0
 
 
-async def test_nothing_reaches_the_primary_between_failover_and_failback(
-    gateways: Gateways,
-) -> None:
-    config = broker_config().replace('"service-bus-http"', '"service-bus"')
-    primary = await gateways.start(config, name="primary")
-    secondary = await gateways.start(config, name="secondary")
-    async with client(primary) as broker:
-        await broker.create_queue(ORDERS, QueueProperties())
-    async with client(secondary) as broker:
-        for queue in (backlog.queue_name("east", 0), backlog.heartbeat_queue("east")):
-            await broker.create_queue(queue, QueueProperties())
-    pair = REST_URL.sub(
-        AMQP_URL,
-        pair_config(
-            primary.address, secondary.address, backlog_queues=1, enable_syphon=False, **PATIENT
-        ),
-    )
-    gateway = await gateways.start(pair + ADMIN, name="gateway")
-    await with_fixed_port(gateway)
-    alone, _, _ = pair.partition("[[endpoints]]")
-    syphons = [
-        await gateways.start(alone, name=name, command=("syphon",)) for name in ("one", "other")
-    ]
+@attrs.frozen
+class Site:
+    """The configurations of two namespaces, and a client of the first one."""
 
-    async def on_primary() -> int:
-        async with client(primary) as broker:
+    primary: str
+    secondary: str
+    open_primary: Callable[[], AbstractAsyncContextManager[Broker]]
+
+    async def on_primary(self) -> int:
+        async with self.open_primary() as broker:
             return (await broker.inspect(ORDERS)).active or 0
 
-    async with under_load(gateway) as load:
-        await load.more("primary")
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    nodes = Nodes(tmp_path_factory.mktemp("nodes"))
+    yield nodes
+    nodes.end()
+
+
+@asynccontextmanager
+async def pairgates(gateways: Gateways, scheme: str) -> AsyncIterator[Site]:
+    amqp = scheme == "servicebus"
+    config = broker_config()
+    if amqp:
+        config = config.replace('"service-bus-http"', '"service-bus"')
+    servers = [await gateways.start(config, name=name) for name in ("primary", "secondary")]
+
+    def lines(server: GatewayProcess) -> str:
+        if amqp:
+            address = (
+                f"Endpoint=sb://{server.address};SharedAccessKeyName=RootManageSharedAccessKey"
+            )
+            url = f"servicebus:{address};UseDevelopmentEmulator=true"
+        else:
+            url = f"servicebus+http://RootManageSharedAccessKey@{server.address}"
+        return f'url = "{url}"\nkey = {{ env = "{KEY_VARIABLE}" }}\n'
+
+    yield Site(lines(servers[0]), lines(servers[1]), lambda: client(servers[0]))
+
+
+@asynccontextmanager
+async def rabbits(nodes: Nodes, folder: Path) -> AsyncIterator[Site]:
+    await trio.lowlevel.checkpoint()
+    password = folder / "password"
+    password.write_text(USER)
+    password.chmod(0o600)
+
+    def lines(name: str) -> str:
+        url = f"rabbitmq://{USER}@127.0.0.1:{nodes.port(name)}/"
+        return f'url = "{url}"\npassword = {{ file = "{password}" }}\n'
+
+    yield Site(lines("primary"), lines("secondary"), lambda: rabbitmq_client(nodes.port("primary")))
+
+
+@asynccontextmanager
+async def azurites(folder: Path) -> AsyncIterator[Site]:
+    password = folder / "password"
+    password.write_text(KEY)
+    password.chmod(0o600)
+
+    def lines(port: int) -> str:
+        return f'url = "storage-queue:{url_of(port)}"\nkey = {{ file = "{password}" }}\n'
+
+    async with azurite(folder / "north") as (_, north), azurite(folder / "south") as (_, south):
+        yield Site(lines(north), lines(south), lambda: azurite_client(north))
+
+
+def config_of(site: Site) -> str:
+    return f"""
+logging = {{ level = "debug" }}
+
+[namespaces.north]
+{site.primary}
+queues = ["{ORDERS}"]
+
+[namespaces.south]
+{site.secondary}
+
+[pairing]
+primary = "north"
+secondary = "south"
+label = "wheel"
+backlog_queues = 1
+enable_syphon = false
+failover_interval = "1s"
+attempt_timeout = "5s"
+send_timeout = "15s"
+envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
+"""
+
+
+async def status_of(process: GatewayProcess, port: int) -> Any:
+    _, body = await trio.to_thread.run_sync(get, port, "/status")
+    return json.loads(body)
+
+
+async def until_it_holds_back(syphon: GatewayProcess) -> None:
+    """Return once it tells the pin, and nothing is on its way to the primary."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            pair = (await status_of(syphon, syphon.ports[0]))["pair"]
+            if pair["pins"] and not pair["syphon"]["copies"].get("sending"):
+                return
+            await trio.sleep(0.2)
+
+
+async def until_it_has(site: Site, messages: int) -> None:
+    with trio.fail_after(PATIENCE):
+        while True:
+            if await site.on_primary() >= messages:
+                return
+            await trio.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "servicebus",
+        "servicebus+http",
+        pytest.param("rabbitmq", marks=pytest.mark.live),
+        pytest.param("storage-queue", marks=pytest.mark.live),
+    ],
+)
+async def test_nothing_reaches_the_primary_between_failover_and_failback(
+    gateways: Gateways, nodes: Nodes, tmp_path: Path, kind: str
+) -> None:
+    match kind:
+        case "rabbitmq":
+            opened = rabbits(nodes, tmp_path)
+        case "storage-queue":
+            opened = azurites(tmp_path)
+        case _:
+            opened = pairgates(gateways, kind)
+    async with opened as site:
+        await maintain(gateways, site)
+
+
+async def maintain(gateways: Gateways, site: Site) -> None:
+    pair = config_of(site)
+    await pairgate_provision(gateways, pair)
+    gateway = await gateways.start(
+        f'{pair}\n[[endpoints]]\nprotocol = "service-bus-http"\nbind = "127.0.0.1:0"\n{ADMIN}',
+        name="gateway",
+    )
+    await with_fixed_port(gateway)
+    syphons = [
+        await gateways.start(pair + admin_of("syphon"), name=name, command=("syphon",))
+        for name in ("one", "other")
+    ]
+    async with under_load(gateway, EVERY) as first:
+        await first.more("primary")
         over = await order(gateway, "failover", targets=["*"], reason="maintenance")
-        await trio.sleep(FOLLOWED)
-        before = await on_primary()
-        await load.more("backlog", 30)
+        await first.more("backlog")
+    for syphon in syphons:
+        await until_it_holds_back(syphon)
+    before = await site.on_primary()
+    async with under_load(gateway, EVERY) as load:
+        await load.more("backlog")
         for syphon in syphons:
             await syphon.kill()
             await syphon.start()
-            await load.more("backlog", 30)
+            await load.more("backlog")
+            await until_it_holds_back(syphon)
     await gateway.kill()
     await gateway.start()
-    async with under_load(gateway) as later:
-        await later.more("backlog", 30)
-        await trio.sleep(FOLLOWED)
-        during = await on_primary()
-        _, body = await trio.to_thread.run_sync(get, gateway.ports[1], "/status")
+    async with under_load(gateway, EVERY) as later:
+        await later.more("backlog")
+        for syphon in syphons:
+            await until_it_holds_back(syphon)
+        during = await site.on_primary()
+        status = await status_of(gateway, gateway.ports[1])
         await order(gateway, "failback", targets=["*"])
         await later.more("primary")
-    accepted = len(load.accepted) + len(later.accepted)
-    with trio.fail_after(PATIENCE):
-        while True:
-            if await on_primary() >= accepted:
-                break
-            await trio.sleep(0.2)
+    await until_it_has(site, sum(len(each.accepted) for each in (first, load, later)))
 
     assert over["after"]["not_reached"] == []
-    kinds = [each["name"].partition(" on ")[0] for each in json.loads(body)["pair"]["processes"]]
+    kinds = [each["name"].partition(" on ")[0] for each in status["pair"]["processes"]]
     assert {*kinds} == {"serve", "syphon"}  # also those that were killed a moment ago
+    assert status["progress"]["state"] == "held-back"
     assert during == before
     assert sum(each.count("syphoned") for each in syphons) > 0
