@@ -1,10 +1,13 @@
-"""The part of a gateway's record that its workers have counted."""
+"""The parts of a record that are put together from what others have counted."""
 
 import attrs
 import trio
 
-from gateway.app.assembly.records import OwnFigures, gateway_record
+from gateway.app.assembly.records import OwnFigures, gateway_record, rate_now
 from gateway.app.runtime import Runtime
+from gateway.domain.entity import EntityPath
+from gateway.domain.events.gateway import Syphoned
+from gateway.domain.health.backlog_model import DepthReading
 from gateway.domain.health.process_records import CountByName
 from gateway.domain.status.pair import SendCount
 from gateway.domain.status.process import Workers
@@ -24,3 +27,20 @@ async def test_the_record_of_a_gateway_has_the_entities_of_its_workers() -> None
     told = await gateway_record(Runtime(), OwnFigures(workers=workers))
 
     assert told.diverted == CountByName(total=10, most={"orders": 8, "bills": 2})
+
+
+def test_a_syphon_tells_no_rate_once_the_backlog_is_empty() -> None:
+    runtime = Runtime()
+
+    def read(messages: int) -> None:
+        now = runtime.now()
+        runtime.observer.backlog.read(DepthReading(began=now, ended=now, pending=messages))
+
+    read(20)
+    runtime.observer.report(
+        Syphoned(entity=EntityPath("orders"), queue=EntityPath("b"), messages=20)
+    )
+    moving = rate_now(runtime, 0)
+    read(0)
+
+    assert (moving, rate_now(runtime, 0)) == (2.0, 0.0)

@@ -245,13 +245,22 @@ async def gateway_record(runtime: Runtime, figures: OwnFigures) -> GatewayRecord
     )
 
 
+def rate_now(runtime: Runtime, held: int) -> float:
+    """
+    Messages a second that the syphon moves, of which it has `held` in hand; 0 once the backlog is
+    empty, whatever it has moved in the seconds before: others believe a record until the next one.
+    """
+    depth = runtime.observer.backlog.depth(runtime.now(), held=held)
+    return 0.0 if depth.is_empty else runtime.observer.rate()
+
+
 def _syphon(records: RecordParts, control: Control, syphon: Syphon) -> SyphonRecord:
     watch, state = records.runtime.observer, control.state(())
     return SyphonRecord(
         moved=watch.moved_messages.read(MOST_NAMES),
         in_hand=sum(syphon.copies.values()),
         dead_lettered=dict(watch.dead_lettered),
-        rate=watch.rate(),
+        rate=rate_now(records.runtime, syphon.held),
         possibly_twice=watch.possibly_twice[SYPHON_COPIES],
         paused=any(each.target == EVERYTHING for each in state.pauses),
         held_back=tuple(each.target for each in (*state.pins, *state.pauses)),
