@@ -78,8 +78,8 @@ class StorageQueueReceiver:
     _properties: QueueProperties | None = None
     _held: HeldDeliveries[Held] = attrs.field(factory=lambda: HeldDeliveries(_MAX_HELD))
     _adopted: dict[str, Held] = attrs.field(factory=dict)  # by lock token; not given back
-    # Ids of messages for which a delete request had no answer.
-    _maybe_gone: Bounded[str, None] = attrs.field(factory=lambda: Bounded(_MAX_HELD))
+    # Delete requests of a message that may have deleted it: without an answer yet, or for good.
+    _maybe_gone: Bounded[str, int] = attrs.field(factory=lambda: Bounded(_MAX_HELD))
     looks: Looks = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -366,17 +366,19 @@ class StorageQueueReceiver:
         operation = storage.DeleteMessage(
             queue=self._queue.name, message_id=held.id, pop_receipt=held.receipt
         )
-        was_asked = held.id in self._maybe_gone
-        self._maybe_gone[held.id] = None  # also if this request is cancelled
+        maybe_gone = self._maybe_gone
+        maybe_gone[held.id] = maybe_gone.get(held.id, 0) + 1  # also if this request is cancelled
         try:
             await self._queue.peer.run(operation)
         except MessageNotFound as error:
-            if not was_asked:
-                del self._maybe_gone[held.id]
+            if maybe_gone.get(held.id) == 1:  # no other request, neither before nor meanwhile
+                del maybe_gone[held.id]
                 raise LockLost(str(error)) from error
         except BrokerError as error:
-            if not was_asked and error.outcome is not Outcome.UNKNOWN:
-                del self._maybe_gone[held.id]
+            if error.outcome is not Outcome.UNKNOWN and held.id in maybe_gone:
+                maybe_gone[held.id] -= 1
+                if not maybe_gone[held.id]:
+                    del maybe_gone[held.id]
             raise
         self._maybe_gone.pop(held.id, None)
 
