@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import EntityNotFound, OutcomeUnknown
+from gateway.domain.errors import EntityNotFound, OutcomeUnknown, Unavailable
 from gateway.domain.message import Abandon, Complete, Message
 from tests.brokers.amqp import rabbit
 from tests.brokers.contract import is_empty, make, take_one
@@ -51,4 +51,9 @@ async def test_a_queue_that_went_is_missed_by_the_next_send(broker):
     with pytest.raises((EntityNotFound, OutcomeUnknown)):  # the end of the link may cross the send
         await broker.send(queue, [Message(message_id="2")])
     with pytest.raises(EntityNotFound):
-        await broker.send(queue, [Message(message_id="3")])
+        try:
+            await broker.send(queue, [Message(message_id="3")])
+        except (
+            Unavailable
+        ):  # a send that crossed the end of its link ends the session, somewhat later
+            await broker.send(queue, [Message(message_id="3")])
