@@ -273,9 +273,8 @@ class EntityBackoffs:
         """True if the primary, an operator, or the syphon's own sends to the entity suspend it."""
         row = self._backoffs.get(entity.key)
         is_tried = row is not None and bool(row.tries)
-        is_away = self.load.is_lost or self.load.is_silent(entity)
-        is_paused = self.pauses.is_paused(entity)
-        return is_tried or is_away or is_paused or self._is_backing_off(entity)
+        is_away = self.load.is_lost or self.pauses.is_paused(entity)
+        return is_tried or is_away or self._is_backing_off(entity)
 
     def _is_backing_off(self, entity: EntityPath) -> bool:
         row = self._backoffs.get(entity.key)

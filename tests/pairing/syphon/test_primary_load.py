@@ -314,18 +314,6 @@ async def test_a_frozen_primary_gets_the_sends_that_were_under_way_and_no_other(
     assert (harness.primary.sends(ORDERS), harness.primary.sends(BILLS)) == (1, 0)
 
 
-async def test_an_entity_without_answers_holds_up_none_that_the_syphon_has_not_met(harness):
-    await harness.divert(message("o1"))
-    harness.primary.fail(Hang(), Operation.SEND, Operation.PROBE, entity=ORDERS)
-    await harness.syphon()
-    await trio.sleep(2 * PATIENCE)
-    await harness.divert(message("b1"), entity=BILLS)
-    await trio.sleep(25.0)
-
-    assert await harness.primary.ids(BILLS) == ["b1"]
-    assert harness.primary.sends(ORDERS) == 1
-
-
 async def test_the_backlog_moves_soon_after_a_freeze_although_a_send_still_waits(harness):
     await harness.divert(message("m1"))
     harness.primary.fail(Hang())
