@@ -8,11 +8,13 @@ from typing import ClassVar, TypeVar
 
 from gateway.capabilities import (
     Batches,
+    BoundsSends,
     Clears,
     DeletesByVersion,
     DeletesMessages,
     Describes,
     Diverts,
+    EnlistsSchedules,
     FailsFast,
     Identifies,
     Peeks,
@@ -26,6 +28,7 @@ from gateway.capabilities import (
     Sessions,
     Streams,
     Topology,
+    Transacts,
     Updates,
     Verifies,
 )
@@ -92,6 +95,23 @@ class ForwardingBroker(Wrapper):
 
     async def delete_queue(self, entity: EntityPath) -> None:
         await self.inner.delete_queue(entity)
+
+
+class ReceiveWrapper(ForwardingBroker):
+    """A `ForwardingBroker` that leaves the sends to `inner`, in all ways to send."""
+
+    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {
+        BoundsSends,
+        Diverts,
+        EnlistsSchedules,
+        FailsFast,
+        SendsMany,
+        Transacts,
+    }
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        """As `Broker.send`."""
+        await self.inner.send(entity, messages)
 
 
 class SendWrapper(ForwardingBroker):

@@ -62,7 +62,7 @@ from gateway.extensions.sharding.broker import ShardedBroker
 from gateway.extensions.sharding.places import ShardPlaces
 from gateway.extensions.sharding.receiver import ShardsOfQueue
 from gateway.extensions.sharding.sessions import ShardedSession
-from gateway.forwarding_broker import ForwardingBroker, SendWrapper
+from gateway.forwarding_broker import ForwardingBroker, ReceiveWrapper, SendWrapper
 from gateway.frontends.amqp.receivers import OpenedReceiver
 from gateway.interception.broker import InterceptedBroker, InterceptedReceiver, InterceptedSession
 from gateway.offering import Wrapper, capabilities_of, offered, required
@@ -342,7 +342,8 @@ def test_the_rule_holds_for_all_wrappers_of_the_gateway() -> None:
 
     found = {name(each) for each in below(Wrapper) if each.__module__.startswith("gateway.")}
 
-    parts = (ForwardingBroker, SendWrapper, ClaimedSession, InterceptedSession, JoinedSettling)
+    parts = (ForwardingBroker, ReceiveWrapper, SendWrapper)
+    parts += (ClaimedSession, InterceptedSession, JoinedSettling)
     assert found - set(map(name, parts)) == set(map(name, WRAPPERS))
 
 

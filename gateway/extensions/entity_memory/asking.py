@@ -1,6 +1,6 @@
 """Questions to a primary whose earlier answers are remembered."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import Final, TypeVar
 
@@ -27,6 +27,33 @@ async def in_time(ask: Callable[[], Awaitable[T]], *, knows: bool) -> T:
     with trio.move_on_after(PATIENCE if knows else inf):
         return await ask()
     raise Unavailable(f"the primary didn't answer within {PATIENCE:g} s")
+
+
+async def listed(
+    known: Sequence[T],
+    ask: Callable[[], Awaitable[Sequence[T]]],
+    record: Callable[[T], None],
+    *,
+    skip: int,
+    top: int,
+) -> Sequence[T]:
+    """
+    The page that `ask` returns, each entity of it recorded; in an outage that page of the `known`
+    ones.
+
+    Raises:
+        BrokerError: as `ask`, unless it is an outage and some are known.
+    """
+    try:
+        page = await in_time(ask, knows=bool(known))
+    except BrokerError as error:
+        if not known or not error.counts_as_outage:
+            raise
+        record_from_memory()
+        return known[skip : skip + top]
+    for info in page:
+        record(info)
+    return page
 
 
 async def created(

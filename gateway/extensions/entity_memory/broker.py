@@ -1,55 +1,35 @@
 """The pair, with answers from memory about entities that its primary can't be asked for."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar
+from functools import partial
 
 import attrs
 
 from gateway.capabilities import (
-    BoundsSends,
-    Diverts,
-    EnlistsSchedules,
-    FailsFast,
-    SendsMany,
-    Transacts,
     Updates,
     described,
 )
 from gateway.capabilities.remembering import record_from_memory
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, EntityNotFound
-from gateway.domain.message import Message
-from gateway.extensions.entity_memory.asking import created, in_time
+from gateway.extensions.entity_memory.asking import created, in_time, listed
 from gateway.extensions.entity_memory.memory import EntityMemory
 from gateway.extensions.entity_memory.topics import TopicsFromMemory
-from gateway.forwarding_broker import ForwardingBroker
+from gateway.forwarding_broker import ReceiveWrapper
 from gateway.offering import required
 from gateway.ports import Broker
 
 
 @attrs.define(eq=False, kw_only=True)
-class RememberingBroker(TopicsFromMemory, ForwardingBroker):
+class RememberingBroker(TopicsFromMemory, ReceiveWrapper):
     """A `Broker` whose queues and topics can be read, and created if they exist, in an outage."""
 
     broker: Broker
     memory: EntityMemory
 
-    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {
-        BoundsSends,
-        Diverts,
-        EnlistsSchedules,
-        FailsFast,
-        SendsMany,
-        Transacts,
-    }
-
     @property
     def inner(self) -> Broker:
         return self.broker
-
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
-        """As `Broker.send`."""
-        await self.broker.send(entity, messages)
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         """As `Broker.inspect`; in an outage from memory, without the counts of messages."""
@@ -85,19 +65,9 @@ class RememberingBroker(TopicsFromMemory, ForwardingBroker):
         self, prefix: str = "", *, skip: int = 0, top: int = 100
     ) -> Sequence[EntityInfo]:
         """As `Broker.list_queues`; in an outage the known queues, as `inspect` describes them."""
-        known = self.memory.queues(prefix)
-        try:
-            page = await in_time(
-                lambda: self.broker.list_queues(prefix, skip=skip, top=top), knows=bool(known)
-            )
-        except BrokerError as error:
-            if not known or not error.counts_as_outage:
-                raise
-            record_from_memory()
-            return known[skip : skip + top]
-        for info in page:
-            self.memory.record_queue(info)
-        return page
+        memory = self.memory
+        ask = partial(self.broker.list_queues, prefix, skip=skip, top=top)
+        return await listed(memory.queues(prefix), ask, memory.record_queue, skip=skip, top=top)
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
         """

@@ -1,6 +1,7 @@
 """Topics of the pair, with answers from memory while its primary can't be asked."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from gateway.capabilities import Topology
@@ -8,7 +9,7 @@ from gateway.capabilities.remembering import record_from_memory
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.topics.topology import TopicInfo, TopicProperties
-from gateway.extensions.entity_memory.asking import created, in_time
+from gateway.extensions.entity_memory.asking import created, in_time, listed
 from gateway.extensions.entity_memory.memory import EntityMemory
 from gateway.offering import required
 from gateway.ports import Broker
@@ -82,19 +83,9 @@ class TopicsFromMemory:
         self, prefix: str = "", *, skip: int = 0, top: int = 100
     ) -> Sequence[TopicInfo]:
         """As `Topology.list_topics`; in an outage the known topics."""
-        known = self.memory.topics(prefix)
-        try:
-            page = await in_time(
-                lambda: self.topology.list_topics(prefix, skip=skip, top=top), knows=bool(known)
-            )
-        except BrokerError as error:
-            if not known or not error.counts_as_outage:
-                raise
-            record_from_memory()
-            return known[skip : skip + top]
-        for info in page:
-            self.memory.record_topic(info)
-        return page
+        memory = self.memory
+        ask = partial(self.topology.list_topics, prefix, skip=skip, top=top)
+        return await listed(memory.topics(prefix), ask, memory.record_topic, skip=skip, top=top)
 
     async def delete_topic(self, topic: EntityPath) -> None:
         """As `Topology.delete_topic`."""

@@ -3,35 +3,28 @@
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import ClassVar
 
 import attrs
 
 from gateway.brokers.joined.receiver import open_joined_receiver
 from gateway.brokers.joined.sequence import inward_number, outward
 from gateway.capabilities import (
-    BoundsSends,
-    Diverts,
-    EnlistsSchedules,
-    FailsFast,
     Peeks,
-    SendsMany,
-    Transacts,
     described,
 )
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
-from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.domain.message import Delivery, ReceiveMode
 from gateway.extensions.receive_in_outage.backlog_receiver import BacklogOpening, shown
 from gateway.extensions.receive_in_outage.sides import BACKLOG, PRIMARY, BothSides
-from gateway.forwarding_broker import ForwardingBroker
+from gateway.forwarding_broker import ReceiveWrapper
 from gateway.frontends.outages import Outages
 from gateway.offering import offered, required
 from gateway.ports import Broker, Receiver, WallClock
 
 
 @attrs.define(eq=False, kw_only=True)
-class TwoSidedBroker(ForwardingBroker):
+class TwoSidedBroker(ReceiveWrapper):
     """
     A `Broker` whose entities that have a backlog queue for themselves, by `queue_of`, are received
     from at both namespaces. Sends and sessions are the pair's.
@@ -46,25 +39,12 @@ class TwoSidedBroker(ForwardingBroker):
     _outages: Outages = attrs.field(init=False)
     _outages_of_backlog: Outages = attrs.field(init=False)
 
-    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {
-        BoundsSends,
-        Diverts,
-        EnlistsSchedules,
-        FailsFast,
-        SendsMany,
-        Transacts,
-    }
-
     def __attrs_post_init__(self) -> None:
         self._outages, self._outages_of_backlog = Outages(self.broker), Outages(self.secondary)
 
     @property
     def inner(self) -> Broker:
         return self.broker
-
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
-        """As `Broker.send`."""
-        await self.broker.send(entity, messages)
 
     def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
