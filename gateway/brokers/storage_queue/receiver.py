@@ -380,7 +380,7 @@ class StorageQueueReceiver:
                 if not maybe_gone[held.id]:
                     del maybe_gone[held.id]
             raise
-        self._maybe_gone.pop(held.id, None)
+        maybe_gone.pop(held.id, None)
 
     async def _abandon(self, held: Held, settlement: Abandon) -> None:
         is_last = self._poison is not None and held.deliveries >= self._most

@@ -124,15 +124,15 @@ async def _way_home(one: AskedProcess) -> WayHomeProgress | None:
 
 def _value_of(history: MessageHistory, way_home: WayHomeProgress | None) -> dict[str, Any]:
     counts = history.counts
-    waits = counts.where is MessagePlace.ON_BACKLOG and way_home is not None
+    home = way_home if counts.where is MessagePlace.ON_BACKLOG else None
     return {
         "entity": history.entity,
         "where": counts.where.value,
         "twice": counts.twice.value,
         "queues": list(history.queues) if counts.waiting else [],
-        "way_home": way_home.state.value if waits and way_home is not None else None,
-        "why": way_home.why if waits and way_home is not None else "",
-        "seconds_left": way_home.seconds_left if waits and way_home is not None else None,
+        "way_home": None if home is None else home.state.value,
+        "why": "" if home is None else home.why,
+        "seconds_left": None if home is None else home.seconds_left,
         "facts": [value_of(each) for each in history.facts],
     }
 

@@ -28,7 +28,7 @@ async def search(
 ) -> tuple[tuple[Seen, ...], tuple[Searched, ...]]:
     """
     Search the message of that id in these queues, in both namespaces at once: one may be frozen.
-    What can't be searched, or not in `SECONDS`, is told by its reason.
+    A queue that can't be searched within `SECONDS` has its reason in `Searched.why`.
     """
     seen: list[Seen] = []
     searched: list[Searched] = []
