@@ -293,6 +293,17 @@ async def acquire_turn_to_read(size: int) -> RequestTurn | None:
 
 
 @asynccontextmanager
+async def processing(size: int) -> AsyncIterator[None]:
+    """A context in which this task processes that many bytes of its client, in its turn to read."""
+    turn = await acquire_turn_to_read(size)
+    try:
+        yield
+    finally:
+        if turn is not None:
+            turn.release()
+
+
+@asynccontextmanager
 async def answering(*, is_large: bool) -> AsyncIterator[None]:
     """
     A context in which an answer is built that may be large: of this task's client, one at a time

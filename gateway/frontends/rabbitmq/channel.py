@@ -7,6 +7,7 @@ publish with its tag upstream; the client gets the tag of its own count.
 """
 
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Final
 
 import attrs
@@ -102,7 +103,7 @@ class RelayedChannel:
         if not multiple:
             found = self.by_tag.pop(tag, None)
             return [] if found is None else [found]
-        tags = [each for each in self.by_tag if not tag or each <= tag]
+        tags = list(takewhile(lambda each: not tag or each <= tag, self.by_tag))  # in order
         return [self.by_tag.pop(each) for each in tags]
 
     def lose(self) -> list[KeptPublish]:

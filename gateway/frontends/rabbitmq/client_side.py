@@ -14,7 +14,7 @@ from gateway.frontends.rabbitmq.greeting import Greeting
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import CLOSED, ClientSession
-from gateway.net.visits import current_visit, record_authorized
+from gateway.net.visits import current_visit, processing, record_authorized
 from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError
 from gateway.wire.rabbitmq.relayed import (
     PROTOCOL_HEADER,
@@ -22,6 +22,7 @@ from gateway.wire.rabbitmq.relayed import (
     RelayedFrame,
 )
 
+_SLICE: Final = 32  # frames between two chances of others: some milliseconds
 _MOST_EARLY: Final = 64 * 1024  # bytes: a client opens some channels, and declares some queues
 _CLOSES: Final = (commands.Channel.Close.index, commands.Channel.CloseOk.index)
 
@@ -62,13 +63,18 @@ class ClientSide:
             self.heard = trio.current_time()
             if self._session.is_ending:
                 continue
+            reader.max_frame = self._session.login.max_frame
             try:
                 frames = reader.feed(bytes(data))
             except ProtocolError as error:
                 self._refuse(error)
                 continue
-            self._handle(frames)
-            reader.max_frame = self._session.login.max_frame
+            async with processing(len(data)):
+                for at in range(0, len(frames), _SLICE):
+                    if at:
+                        await trio.lowlevel.checkpoint()  # between two slices others may run
+                    self._handle(frames[at : at + _SLICE])
+            await self._requests.wait_for_answers()
             await self._session.to_primary.wait_for_room()
             await self._session.to_client.wait_for_answers()
             await self._publishes.wait_for_room()

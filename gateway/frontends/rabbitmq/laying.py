@@ -112,7 +112,7 @@ class Laying:
             if each.method.queue == request.queue
         ]
         for channel, tag in found:
-            del channel.setup.consumers[tag]
+            session.record_end(channel.setup.consumers.pop(tag))
             session.answer(channel.number, commands.Basic.Cancel(tag, nowait=True))
         if found:
             session.topology.forget_queue(request.queue)
@@ -126,7 +126,8 @@ class Laying:
             await trio.sleep(_PAUSE)
         elif refusal.code == NOT_FOUND and consumer and self._session.login.hears_cancels:
             tag = consumer.method.consumer_tag
-            channel.setup.consumers.pop(tag, None)
+            if channel.setup.consumers.pop(tag, None) is not None:
+                self._session.record_end(consumer)
             self._session.answer(channel.number, commands.Basic.Cancel(tag, nowait=True))
         else:
             self._ending.close(FORCED, f"CONNECTION_FORCED - {refusal.text}")

@@ -17,7 +17,6 @@ from pamqp import commands
 from gateway.domain.access import TokenClaim
 from gateway.wire.rabbitmq.frames import METHOD, OVERHEAD, ProtocolError, method_frame
 from gateway.wire.rabbitmq.relayed import (
-    LARGEST_FRAME,
     PROTOCOL_HEADER,
     FrameReader,
     RelayedFrame,
@@ -27,6 +26,7 @@ MAX_CHANNELS: Final = 2047  # of a connection: RabbitMQ's default of `channel_ma
 _SALT: Final = secrets.token_bytes(16)  # a digest of another process says nothing
 _IN_ONE_STEP: Final = ("PLAIN", "AMQPLAIN")
 _NO_LIMIT: Final = 2**31  # bytes: zero stands for "no limit" (AMQP 0-9-1, 1.4.2.6)
+_FIRST_FRAME: Final = 16 * 1024  # bytes, before the login: twice RabbitMQ 4's `initial_frame_max`
 _MOST_STEPS: Final = 16  # frames of a client; RabbitMQ's own mechanisms take three or four
 
 
@@ -43,7 +43,7 @@ class ClientLogin:
     is_in_one_step: bool = False  # with all credentials in `start-ok`
     vhost: str = ""
     heartbeat: float = 0.0  # seconds; 0: none
-    max_frame: int = LARGEST_FRAME  # bytes of a payload; the client's wish counts when it's in
+    max_frame: int = _FIRST_FRAME  # bytes of a payload; both sides' limit after the login
     _frame_max: tuple[int, int] = (0, 0)  # that of the primary, and of the client; 0: no limit
     digest: bytes = b""  # of the credentials
     user: str = ""  # empty: the mechanism doesn't show it

@@ -174,7 +174,7 @@ class PrimarySide:
     def _record_delivery(self, channel: RelayedChannel, content: RelayedContent) -> None:
         content.frames[0] = channel.tags.delivered(content.method)
         if content.method.method_index == commands.Basic.GetOk.index:
-            channel.answered(content.method.method())
+            self._requests.record_answer(channel, content.method.method())
         else:
             self._record_offset(channel, content.method, content.header)
 

@@ -52,7 +52,7 @@ class Publishes:
     def begin(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
         """Begin a publish with its method."""
         channel.incoming = RelayedContent(frame)
-        self._hold(len(frame.data))
+        self._hold(channel.incoming.size)
 
     def add(self, channel: RelayedChannel, content: RelayedContent, frame: RelayedFrame) -> None:
         """

@@ -4,6 +4,7 @@ isn't, they are answered from what is remembered, or held until it is.
 """
 
 import secrets
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
@@ -15,6 +16,7 @@ from gateway.frontends.rabbitmq.ending import Ending
 from gateway.frontends.rabbitmq.known_topology import Inequivalent
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.session import ClientSession
+from gateway.frontends.rabbitmq.topology import is_large
 from gateway.wire.rabbitmq.errors import (
     NOT_ALLOWED,
     NOT_FOUND,
@@ -26,7 +28,10 @@ from gateway.wire.rabbitmq.relayed import SETTLEMENTS, RelayedFrame, delivery_ta
 
 # Seconds that a request waits for the primary: half of what RabbitMQ.Client waits for an answer.
 PATIENCE: Final = 10.0
-_MOST_HELD: Final = 1000  # requests of a channel: a client that asks for answers has one
+# Requests of a connection, and their bytes, that wait for the primary or for its answers: a client
+# that asks for answers has one on each channel.
+_MOST_WAITING: Final = 1000
+_MOST_BYTES: Final = 1024 * 1024
 _KINDS: Final = {  # by the class of a method
     commands.Queue.frame_id: "queue",
     commands.Exchange.frame_id: "exchange",
@@ -40,6 +45,21 @@ class Requests:
     _publishes: Publishes
     _ending: Ending
     _nursery: trio.Nursery
+    _answered: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+
+    async def wait_for_answers(self) -> None:
+        """Return when the primary owes the client few answers, which it may not read."""
+        while _are_many(
+            request.frame
+            for channel in self._session.channels.values()
+            for request in channel.awaited
+        ):
+            await self._answered.park()
+
+    def record_answer(self, channel: RelayedChannel, answer: base.Frame) -> AwaitedRequest | None:
+        """Note an answer of the primary; return its request."""
+        self._answered.unpark_all()
+        return channel.answered(answer)
 
     def handle(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
         """Handle a method of the client that has no content."""
@@ -72,7 +92,7 @@ class Requests:
 
     def on_reply(self, channel: RelayedChannel, frame: RelayedFrame, method: base.Frame) -> None:
         """Handle a method of the primary that has no content: an answer, a close, a cancel."""
-        request = channel.answered(method)
+        request = self.record_answer(channel, method)
         if request is not None:
             self._record(channel, request.method, method)
             if isinstance(request.method, commands.Tx.Commit):
@@ -82,6 +102,7 @@ class Requests:
         data = frame.data
         match method:
             case commands.Channel.Close():
+                channel.awaited.clear()
                 channel.is_closed = True
                 data = method_frame(channel.number, channel.tags.of_client(method))
                 left = len(channel.by_tag)
@@ -99,10 +120,14 @@ class Requests:
         self, channel: RelayedChannel, request: base.Frame, answer: base.Frame | None
     ) -> None:
         """Note a request that is accepted, for the return."""
+        session = self._session
+        if session.topology.is_too_large:
+            return
         for ended in channel.setup.record(request, answer):
-            self._session.record_end(ended)
-        self._session.topology.record(request, answer)
-        self._session.target.known.record(self._session.login.vhost, request)
+            session.record_end(ended)
+        session.topology.record(request, answer)
+        if not is_large(request):
+            session.target.known.record(session.login.vhost, request)
 
     def has_waited_since(self, moment: float) -> bool:
         """True if the primary owes an answer since then."""
@@ -113,6 +138,7 @@ class Requests:
 
     def lose(self) -> None:
         """The connection upstream is lost: answer what was asked, or hold it."""
+        self._answered.unpark_all()
         for channel in list(self._session.channels.values()):
             awaited, channel.awaited = channel.awaited, []
             for request in awaited:
@@ -186,7 +212,8 @@ class Requests:
         if not channel.held:
             channel.held_since = trio.current_time()
         channel.held.append(frame)
-        if len(channel.held) > _MOST_HELD:
+        channels = self._session.channels.values()
+        if _are_many(held for each in channels for held in each.held):
             self._ending.close_away()
 
     def release_held(self, channel: RelayedChannel) -> None:
@@ -213,6 +240,11 @@ class Requests:
         if self._session.channels.get(channel.number) is channel:
             self._session.close_channel(channel)
             self._session.answer(channel.number, commands.Channel.CloseOk())
+
+
+def _are_many(waiting: Iterable[RelayedFrame]) -> bool:
+    sizes = [len(frame.data) for frame in waiting]
+    return len(sizes) > _MOST_WAITING or sum(sizes) > _MOST_BYTES
 
 
 def _is_exclusive(request: base.Frame) -> bool:

@@ -95,10 +95,4 @@ class ClientSession:
 
     def record_end(self, consumer: LaidConsumer) -> None:
         """A consumer has ended: its queue may end with it."""
-        queue = consumer.method.queue
-        if not any(
-            queue == other.method.queue
-            for channel in self.channels.values()
-            for other in channel.setup.consumers.values()
-        ):
-            self.topology.forget_unused(queue)
+        self.topology.record_end(consumer.method.queue)

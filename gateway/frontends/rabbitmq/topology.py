@@ -4,7 +4,9 @@ its node: exclusive, auto-delete, transient and server-named ones. They are made
 names, except that a server-named queue can only be looked for: its prefix is reserved.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import attrs
 from pamqp import base, commands
@@ -12,6 +14,14 @@ from pamqp import base, commands
 _Bind = commands.Queue.Bind | commands.Exchange.Bind
 _Made = commands.Exchange.Declare | commands.Queue.Declare | _Bind
 _Binding = tuple[bool, str, str, str, str]  # to a queue, destination, source, key, arguments
+# Consumers and things of one connection: some megabytes, and more than an application has.
+_MOST: Final = 5000
+_LARGEST: Final = 1024  # bytes of a method, whose names have 255 at most; decoded, it has tenfold
+
+
+def is_large(request: base.Frame) -> bool:
+    """True if the arguments of a request take more memory than is given to what is remembered."""
+    return bool(getattr(request, "arguments", None)) and len(request.marshal()) > _LARGEST
 
 
 @attrs.define(eq=False)
@@ -19,10 +29,28 @@ class ClientTopology:
     _exchanges: dict[str, commands.Exchange.Declare] = attrs.field(factory=dict, init=False)
     _queues: dict[str, commands.Queue.Declare] = attrs.field(factory=dict, init=False)
     _bindings: dict[_Binding, _Bind] = attrs.field(factory=dict, init=False)
+    _consumers: Counter[str] = attrs.field(factory=Counter, init=False)  # of each queue
+    _consuming: int = attrs.field(default=0, init=False)  # all of them
+    # There is more than is remembered: the connection ends with the one to the primary.
+    is_too_large: bool = attrs.field(default=False, init=False)
     _is_made: bool = attrs.field(default=True, init=False)  # at the present connection
 
     def record(self, request: base.Frame, answer: base.Frame | None) -> None:
         """Note a request that the broker has accepted, or that is answered for it."""
+        before = self._number
+        if isinstance(request, commands.Basic.Consume):
+            self._consumers[request.queue] += 1
+            self._consuming += 1
+        self._record(request, answer)
+        if self._number > before and (self._number > _MOST or is_large(request)):
+            self.is_too_large = True
+
+    @property
+    def _number(self) -> int:
+        made = len(self._exchanges) + len(self._queues) + len(self._bindings)
+        return made + self._consuming
+
+    def _record(self, request: base.Frame, answer: base.Frame | None) -> None:
         self._is_made = False
         match request:
             case commands.Exchange.Declare() if request.auto_delete or not request.durable:
@@ -64,8 +92,13 @@ class ClientTopology:
         self._queues.pop(name, None)
         self._unbind([key for key in self._bindings if key[:2] == (True, name)])
 
-    def forget_unused(self, name: str) -> None:
-        """The last consumer of a queue has ended: an auto-delete queue ends with it."""
+    def record_end(self, name: str) -> None:
+        """A consumer of a queue has ended: an auto-delete queue ends with the last one."""
+        self._consuming -= 1
+        self._consumers[name] -= 1
+        if self._consumers[name] > 0:
+            return
+        del self._consumers[name]
         if (queue := self._queues.get(name)) is not None and queue.auto_delete:
             self.forget_queue(name)
 

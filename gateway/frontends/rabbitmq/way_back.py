@@ -34,7 +34,9 @@ class WayBack:
         """The connection upstream is lost: give the pair its publishes, and end what can't last."""
         session = self._session
         session.to_primary.clear()
-        must_end = any(channel.is_transacted for channel in session.channels.values())
+        must_end = session.topology.is_too_large or any(
+            channel.is_transacted for channel in session.channels.values()
+        )
         session.topology.lose()
         self._publishes.lose()
         self._requests.lose()

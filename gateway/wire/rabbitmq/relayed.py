@@ -27,6 +27,7 @@ PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
 LARGEST_FRAME: Final = 128 * 1024  # bytes: RabbitMQ's default of `frame_max`
 CONFIRMS: Final = frozenset({commands.Basic.Ack.index, commands.Basic.Nack.index})
 SETTLEMENTS: Final = CONFIRMS | {commands.Basic.Reject.index}
+_OBJECTS: Final = 640  # bytes that a small content takes besides those of its frames: measured
 _BEFORE_BODY: Final = 2  # parts of a content: the method, and the header
 # The methods of a broker that have a content.
 CONTENTS: Final = frozenset(
@@ -203,8 +204,8 @@ class RelayedContent:
 
     @property
     def size(self) -> int:
-        """Bytes of all its frames."""
-        return sum(map(len, self.frames))
+        """Bytes of memory that it takes, with all its frames."""
+        return _OBJECTS + sum(map(len, self.frames))
 
     def add(self, arrived: RelayedFrame, max_body: int) -> None:
         """

@@ -1,5 +1,7 @@
 """A client that reads nothing, or says more than it may, harms itself alone."""
 
+import tracemalloc
+
 import pytest
 import trio
 from pamqp import base, commands, header
@@ -7,6 +9,7 @@ from trio.testing import lockstep_stream_pair
 
 from gateway.frontends.rabbitmq.outbox import HIGH_WATER, Outbox
 from gateway.wire.rabbitmq.frames import HEAD, content_frames, method_frame
+from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader, RelayedContent
 from tests.frontends.rabbitmq.peers import SLOW, harness
 
 LARGE = b"x" * (HIGH_WATER + 1)
@@ -86,3 +89,82 @@ async def test_answers_that_nobody_reads_are_bounded(autojump_clock):
     with trio.move_on_after(60) as waited:
         await outbox.wait_for_answers()
     assert waited.cancelled_caught
+
+
+async def test_a_client_that_asks_without_reading_is_not_read(autojump_clock):
+    get, asked = method_frame(1, commands.Basic.Get(queue="orders")), 0
+
+    async def ask_without_end() -> None:
+        nonlocal asked
+        while True:
+            await here.client.stream.send_all(100 * get)
+            asked += 100
+
+    async with harness(streams=lockstep_stream_pair) as here:
+        await here.confirmed_once()
+        here.nursery.start_soon(ask_without_end)
+        await trio.sleep(SLOW / 4)
+        assert asked == 1100
+        for _ in range(500):
+            await here.primary.hears(commands.Basic.Get)
+        await here.primary.send(1, *500 * [commands.Basic.GetEmpty()])
+        await trio.sleep(SLOW / 4)
+
+        assert asked == 1600
+
+
+async def test_a_frame_before_the_login_is_small(autojump_clock):
+    async with harness() as here:
+        other = here.connect()
+        await other.stream.send_all(PROTOCOL_HEADER + HEAD.pack(1, 0, 16 * 1024 + 1))
+
+        assert (await other.hears(commands.Connection.Close)).reply_code == 501
+
+
+async def test_others_run_between_the_frames_of_one_read(autojump_clock):
+    passes = 0
+
+    async def count() -> None:
+        nonlocal passes
+        while True:
+            await trio.lowlevel.checkpoint()
+            passes += 1
+
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.consumes()
+        here.nursery.start_soon(count)
+        acks = [method_frame(1, commands.Basic.Ack(tag)) for tag in range(1, 2001)]
+        await here.client.stream.send_all(b"".join(acks))
+        for _ in acks:
+            await here.primary.hears(commands.Basic.Ack)
+
+        assert passes > 2000 / 50
+
+
+async def test_a_connection_with_too_much_of_its_own_ends_with_that_to_the_primary(autojump_clock):
+    async with harness() as here:
+        await here.confirmed_once()
+        large = commands.Queue.Declare(queue="q", exclusive=True, arguments={"x": "y" * 2000})
+        await here.asks(large, commands.Queue.DeclareOk("q", 0, 0))
+        await here.primary.stream.aclose()
+
+        assert (await here.client.hears(commands.Connection.Close)).reply_code == 320
+
+
+def test_a_publish_without_a_confirm_counts_with_the_memory_that_it_takes():
+    reader = FrameReader()
+    publish = content(commands.Basic.Publish(routing_key="q"), b"x")
+    kept = []
+    tracemalloc.start()
+    try:
+        for _ in range(1000):
+            method, *others = reader.feed(publish)
+            kept.append(RelayedContent(method))
+            for each in others:
+                kept[-1].add(each, 100)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert sum(each.size for each in kept) >= taken

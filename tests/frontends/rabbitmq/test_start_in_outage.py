@@ -162,6 +162,20 @@ async def test_the_known_is_declared_in_an_outage(autojump_clock, request_, answ
         assert not getattr(told, "message_count", 0)
 
 
+async def test_a_declaration_with_large_arguments_is_not_remembered(autojump_clock):
+    large = commands.Queue.Declare(queue="large", durable=True, arguments={"x": "y" * 2000})
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.asks(large, commands.Queue.DeclareOk("large", 0, 0))
+        here.is_down = True
+        await here.primary.stream.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        client = await started(here)
+        await client.send(1, large)
+
+        assert (await client.hears(commands.Channel.Close)).reply_code == 404
+
+
 async def test_other_arguments_than_the_primarys_are_refused_as_there(autojump_clock):
     async with outage() as here:
         client = await started(here)

@@ -59,10 +59,44 @@ def test_removed_things_and_those_that_end_with_them_stay_away(removal):
 
 def test_an_auto_delete_queue_ends_with_its_last_consumer():
     topology = made(commands.Queue.Declare(queue="replies", durable=True, auto_delete=True))
+    consume = commands.Basic.Consume(queue="replies")
+    topology.record(consume, None)
+    topology.record(consume, None)
+    topology.record_end("replies")
     assert names(topology) == ["Queue.Declare"]
-    topology.forget_unused("replies")
+    topology.record_end("replies")
 
     assert names(topology) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [commands.Basic.Consume(queue="orders")],
+        [commands.Queue.Bind(queue="mine", routing_key="last", exchange="amq.topic")],
+    ],
+    ids=["consumers", "bindings"],
+)
+def test_a_connection_with_more_than_is_remembered_is_known(more):
+    topology = made(commands.Queue.Declare(queue="mine", exclusive=True))
+    for number in range(4998):
+        key = str(number)
+        topology.record(
+            commands.Queue.Bind(queue="mine", routing_key=key, exchange="amq.topic"), None
+        )
+    topology.record(commands.Basic.Consume(queue="mine"), None)
+    assert not topology.is_too_large
+    topology.record(*more, None)
+
+    assert topology.is_too_large
+
+
+def test_large_arguments_are_more_than_is_remembered():
+    topology = made(commands.Queue.Declare(queue="q", durable=True, arguments={"x": "y" * 2000}))
+    assert not topology.is_too_large
+    topology.record(commands.Queue.Declare(queue="q", arguments={"x": "y" * 2000}), None)
+
+    assert topology.is_too_large
 
 
 async def made_again(peer: Peer, *kinds: type) -> list:
