@@ -130,6 +130,7 @@ class ClientSide:
         method = frame.method()
         if isinstance(method, commands.Connection.UpdateSecret):
             session.login.update_secret(method.new_secret)
+            session.target.policies.renew(session.login)
         if session.is_on_wire:
             session.to_primary.put(frame.data)
         elif isinstance(method, commands.Connection.UpdateSecret):

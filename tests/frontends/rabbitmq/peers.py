@@ -239,6 +239,7 @@ async def harness(
     mechanism: str = "PLAIN",
     streams: Callable[[], tuple[Stream, Stream]] = memory_stream_pair,
     policies: Sequence[AccessPolicy] = (),
+    authorizer: Authorizer | None = None,
     starts_in_outage: bool = False,
 ) -> AsyncIterator[Harness]:
     """
@@ -259,7 +260,8 @@ async def harness(
             raise Unreachable("refused") from None
         return ours
 
-    authorizer = Authorizer(policies, wall_clock=now, accepts_well_known_key=True)
+    if authorizer is None:
+        authorizer = Authorizer(policies, wall_clock=now, accepts_well_known_key=True)
     target = RelayTarget(
         dial=dial,
         broker=pair,

@@ -10,7 +10,9 @@ from pamqp import commands
 
 from gateway.domain.access import AccessPolicy, Right
 from gateway.frontends.auth import EMULATOR_POLICY
+from tests.frontends.bearer import ISSUER, World
 from tests.frontends.rabbitmq.peers import SLOW, Harness, Peer, harness, log_in
+from tests.frontends.rest_client import wall_clock
 
 ORDERS = commands.Queue.Declare(queue="orders", durable=True, arguments={"x-max-length": 9})
 BIND = commands.Queue.Bind(queue="orders", exchange="events", routing_key="order.#")
@@ -116,6 +118,60 @@ async def test_the_well_known_key_admits_nobody(autojump_clock):
         client = here.connect()
         with pytest.raises(AssertionError, match="has ended"):
             await log_in(client, user=known.name, password=known.keys[0])
+
+
+@pytest.fixture
+async def issuer(nursery: trio.Nursery) -> World:
+    world = World()
+    await nursery.start(world.issuers.run)
+    await trio.testing.wait_all_tasks_blocked()
+    return world
+
+
+def token(issuer: World, **claims: Any) -> str:
+    return issuer.bearer("Send", **claims).removeprefix("Bearer ")
+
+
+async def test_a_token_of_an_issuer_admits_its_client_in_an_outage(issuer, autojump_clock):
+    async with harness(authorizer=issuer.authorizer(), starts_in_outage=True) as here:
+        client = here.connect()
+        await log_in(client, user="", password=token(issuer))
+        await client.send(1, commands.Channel.Open(), commands.Confirm.Select())
+        await client.hears(commands.Channel.OpenOk)
+        await client.hears(commands.Confirm.SelectOk)
+        await client.publish(b"new")
+        assert (await client.hears(commands.Basic.Ack)).delivery_tag == 1
+        await client.publish(b"elsewhere", "invoices")
+
+        await client.hears(commands.Basic.Nack)
+        assert here.pair.bodies() == [b"new"]
+
+
+@pytest.mark.parametrize("claims", [{"exp": 1}, {"aud": "another"}], ids=str)
+async def test_a_token_that_is_refused_admits_nobody(issuer, autojump_clock, claims):
+    async with harness(authorizer=issuer.authorizer(), starts_in_outage=True) as here:
+        client = here.connect()
+        with pytest.raises(AssertionError, match=r"Connection\.Close"):
+            await log_in(client, password=token(issuer, **claims))
+
+
+async def test_a_token_counts_until_it_expires_and_then_the_new_one(issuer, autojump_clock):
+    soon = int(wall_clock().timestamp()) + 10
+    async with harness(authorizer=issuer.authorizer(), starts_in_outage=True) as here:
+        client = here.connect()
+        await log_in(client, password=token(issuer, exp=soon))
+        await client.send(1, commands.Channel.Open(), commands.Confirm.Select())
+        await client.hears(commands.Channel.OpenOk)
+        await client.hears(commands.Confirm.SelectOk)
+        await trio.sleep(10 + ISSUER.clock_skew + 1)
+        await client.publish(b"late")
+        await client.hears(commands.Basic.Nack)
+        await client.send(0, commands.Connection.UpdateSecret(token(issuer), "expired"))
+        await client.hears(commands.Connection.UpdateSecretOk)
+        await client.publish(b"again")
+
+        await client.hears(commands.Basic.Ack)
+        assert here.pair.bodies() == [b"again"]
 
 
 @pytest.mark.parametrize(
