@@ -20,6 +20,7 @@ def make_rabbitmq(
     """Make the front end of a pair, as the configuration has been checked."""
     assert config.pairing is not None, "the configuration has been checked"
     assert parts.pair is not None, "the process has the pair"
+    assert parts.topology is not None, "the process leads"
     namespace = config.namespaces[config.pairing.primary]
     scheme, _, rest = namespace.url.partition(":")
     places, login = read_address(scheme, rest, namespace.options)
@@ -38,6 +39,7 @@ def make_rabbitmq(
             slow=slow,
             login_timeout=config.limits.listener.first_timeout,
             vhost=login.vhost,
+            known=parts.topology.known,
             policies=LoginPolicies(authorizer),
         )
     )

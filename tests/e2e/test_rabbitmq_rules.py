@@ -16,13 +16,14 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from gateway.net.certs import write_certificates
 from tests.e2e.processes import Gateways
-from tests.e2e.rabbitmq_site import PATIENCE, Site, published, site, until_depth
+from tests.e2e.rabbitmq_site import LOOK, PATIENCE, Site, published, site, until_depth
 from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, Release, control
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 LARGE = b"x" * 2 * 1024 * 1024  # more than a store takes by default
 DURABLE = pika.BasicProperties(delivery_mode=2)
+MADE = ("events", "orders", "their binding")
 KEPT = 5  # messages of a consumer
 ALARMS = {
     "memory": (("set_vm_memory_high_watermark", "0"), ("set_vm_memory_high_watermark", "0.4")),
@@ -64,6 +65,41 @@ async def test_a_policy_admits_an_application_that_starts_with_its_gateway_in_an
 
     assert bodies == [b"new"]
     assert "320" in refused["error"]
+
+
+def written(kept: Path) -> int:
+    return len(json.loads(kept.read_text())["known"])
+
+
+async def test_an_application_that_starts_after_its_gateway_was_killed_declares_what_it_had(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    def declare(channel: BlockingChannel) -> None:
+        channel.exchange_declare("events", "topic", durable=True)
+        channel.queue_declare("orders", durable=True)
+        channel.queue_bind("orders", "events", "order.#")
+
+    key = json.dumps(str(tmp_path / "password"))
+    access = f'[[access]]\nname = "guest"\nkey = {{ file = {key} }}\nrights = ["Send"]'
+    async with site(gateways, tmp_path, more=access) as here:
+        async with confirming(here) as channel:
+            await trio.to_thread.run_sync(declare, channel)
+        kept = here.gateway.folder / "var" / "rabbitmq.json"
+        with trio.fail_after(PATIENCE):
+            while not kept.exists() or written(kept) < len(MADE):  # noqa: ASYNC110 the gateway does
+                await trio.sleep(LOOK)
+        await here.broker.kill()
+        await here.gateway.kill()
+        await here.gateway.start()
+        async with confirming(here) as channel:
+            await trio.to_thread.run_sync(declare, channel)
+            publish = partial(channel.basic_publish, "events", "order.new", b"new", DURABLE)
+            await trio.to_thread.run_sync(publish)
+        await here.broker.start()
+        await until_depth(here, 1)
+        bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
+
+    assert bodies == [b"new"]
 
 
 async def test_a_mandatory_publish_is_returned_by_the_broker_or_dead_lettered_after_the_outage(

@@ -17,6 +17,7 @@ needs once (`Role.leads`).
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial, reduce
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -49,7 +50,7 @@ from gateway.app.namespaces import Sides
 from gateway.app.operations.control_calls import of_control
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
-from gateway.config.endpoints import STORAGE_QUEUE
+from gateway.config.endpoints import RABBITMQ, STORAGE_QUEUE
 from gateway.config.options import Config
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.leased_visibility import LeasedVisibility
@@ -66,6 +67,9 @@ from gateway.ports import Broker
 from gateway.store.local.broker import LocalBroker
 from gateway.store.local.hooks import LocalHooks, Recent
 from gateway.store.local.visibility import LocalVisibility
+
+if TYPE_CHECKING:
+    from gateway.frontends.rabbitmq.topology_file import TopologyFile
 
 
 async def make_parts(
@@ -145,6 +149,7 @@ async def build(plan: ProcessPlan) -> Parts:
         namespaces=namespaces,
         pair=paired.pair,
         spool=paired.gauge,
+        topology=_make_topology(plan) if leads else None,
         features=features,
         broker=seen,
         for_wrappers=[*for_wrappers, *for_home],
@@ -158,6 +163,21 @@ async def build(plan: ProcessPlan) -> Parts:
         issuers=make_issuers(config, plan.runtime),
     )
     return _with_features(_with_operators(parts, paired)) if leads else parts
+
+
+def _make_topology(plan: ProcessPlan) -> "TopologyFile | None":
+    """The memory of the primary, from before a restart, for clients of RabbitMQ."""
+    pairing = plan.config.pairing
+    if pairing is None or all(each.protocol != RABBITMQ for each in plan.config.endpoints):
+        return None
+    # The codec of RabbitMQ, which only this endpoint needs here.
+    from gateway.frontends.rabbitmq.known_topology import KnownTopology
+    from gateway.frontends.rabbitmq.topology_file import NAME, TopologyFile
+
+    path = pairing.state.with_name(NAME)
+    topology = TopologyFile(path=path, known=KnownTopology(), observer=plan.runtime.observer)
+    topology.restore()
+    return topology
 
 
 async def _open(plan: ProcessPlan, announcements: Announcements) -> Opened:

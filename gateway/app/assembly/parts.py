@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import attrs
 
@@ -32,6 +32,9 @@ from gateway.pairing.control import Control
 from gateway.pairing.pair import Pair
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
+
+if TYPE_CHECKING:  # it needs the codec of RabbitMQ, which few processes do
+    from gateway.frontends.rabbitmq.topology_file import TopologyFile
 
 
 @attrs.frozen(kw_only=True)
@@ -145,6 +148,7 @@ class Parts(ProcessParts):
     pair: Pair | None = None
     features: Mapping[str, Feature] = attrs.field(factory=dict)  # by the extension's name
     spool: SpoolGauge | None = None
+    topology: "TopologyFile | None" = None  # of the primary; None: no endpoint `rabbitmq`
     executors: Executors = ()  # of control calls, but those of the process as a whole
     workers: ReadWorkers = no_workers  # the status of each
     sections: Readings = attrs.field(factory=dict)  # of the status

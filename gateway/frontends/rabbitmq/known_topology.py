@@ -4,12 +4,15 @@ they can be declared in an outage. Counts can't be known then: they are answered
 0-9-1 has no "unknown".
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import attrs
 from pamqp import base, commands
 
+from gateway.changes import Changes
 from gateway.domain.bounded import Bounded
+from gateway.wire.rabbitmq.frames import method_frame
 
 _MOST: Final = 20_000  # queues, exchanges and bindings: some megabytes
 _Declare = commands.Queue.Declare | commands.Exchange.Declare
@@ -24,36 +27,50 @@ class Inequivalent(Exception):
     """A declaration with other arguments than those of the primary: 406."""
 
 
+@attrs.frozen
+class _Known:
+    values: tuple[Any, ...] | None  # with which it was declared; None: it was only seen
+    frame: bytes  # of the request, which a restarted gateway gets from the one before
+
+
 @attrs.define(eq=False)
 class KnownTopology:
-    # Each with the values that it was declared with; None: it was only seen.
-    _known: Bounded[_Key, tuple[Any, ...] | None] = attrs.field(factory=lambda: Bounded(_MOST))
+    _known: Bounded[_Key, _Known] = attrs.field(factory=lambda: Bounded(_MOST))
+    changes: Changes = attrs.field(factory=Changes, init=False)
 
     def record(self, vhost: str, request: base.Frame) -> None:
         """The primary has accepted that request."""
         match request:
             case commands.Queue.Declare() | commands.Exchange.Declare():
                 key = _key_of(vhost, request)
-                if not request.passive:
-                    self._known[key] = _values(request)
-                else:
-                    self._known.setdefault(key, None)
+                if not (request.passive and key in self._known):
+                    self._store(key, None if request.passive else _values(request), request)
             case commands.Queue.Bind() | commands.Exchange.Bind():
-                self._known[_key_of(vhost, request)] = None
+                self._store(_key_of(vhost, request), None, request)
             case commands.Queue.Unbind():
                 self._forget(vhost, commands.Queue.Bind, request)
             case commands.Exchange.Unbind():
                 self._forget(vhost, commands.Exchange.Bind, request)
             case commands.Queue.Delete():
-                self._known.pop((vhost, "queue", request.queue), None)
+                self._pop((vhost, "queue", request.queue))
             case commands.Exchange.Delete():
-                self._known.pop((vhost, "exchange", request.exchange), None)
+                self._pop((vhost, "exchange", request.exchange))
 
     def record_exchange(self, vhost: str, exchange: str) -> None:
         """The primary has taken a publish to that exchange."""
         key = vhost, "exchange", exchange
-        self._known.setdefault(key, None)
+        if key not in self._known:
+            self.record(vhost, commands.Exchange.Declare(exchange=exchange, passive=True))
         self._known.move_to_end(key)
+
+    def requests(self) -> Sequence[tuple[str, bytes]]:
+        """All that is known: each vhost with a frame that has a request."""
+        return [(key[0], known.frame) for key, known in self._known.items()]
+
+    def restore(self, known: Iterable[tuple[str, base.Frame]]) -> None:
+        """Learn what the process before this one knew, as `requests` told it."""
+        for vhost, request in known:
+            self.record(vhost, request)
 
     def has_exchange(self, vhost: str, exchange: str) -> bool:
         """True if the primary has shown it, or each vhost has it."""
@@ -61,8 +78,10 @@ class KnownTopology:
 
     def is_exclusive(self, vhost: str, queue: str) -> bool:
         """True if the queue ends with a client's connection: nothing can come home to it."""
-        values = self._known.get((vhost, "queue", queue))
-        return values is not None and bool(values[_QUEUE.index("exclusive")])
+        known = self._known.get((vhost, "queue", queue))
+        if known is None or known.values is None:
+            return False
+        return bool(known.values[_QUEUE.index("exclusive")])
 
     def answer(self, vhost: str, request: base.Frame) -> base.Frame | None:
         """
@@ -88,7 +107,7 @@ class KnownTopology:
             return False
         if request.passive:
             return True
-        current = self._known[key]
+        current = self._known[key].values
         if current is None:
             return False
         names = _QUEUE if isinstance(request, commands.Queue.Declare) else _EXCHANGE
@@ -103,7 +122,17 @@ class KnownTopology:
 
     def _forget(self, vhost: str, kind: type[_Bind], unbind: Any) -> None:
         fields = {name: getattr(unbind, name) for name in kind.__slots__ if name != "nowait"}
-        self._known.pop(_key_of(vhost, kind(**fields)), None)
+        self._pop(_key_of(vhost, kind(**fields)))
+
+    def _store(self, key: _Key, values: tuple[Any, ...] | None, request: base.Frame) -> None:
+        known = _Known(values, method_frame(0, request))
+        if self._known.get(key) != known:
+            self._known[key] = known
+            self.changes.notify()
+
+    def _pop(self, key: _Key) -> None:
+        if self._known.pop(key, None) is not None:
+            self.changes.notify()
 
 
 def _values(request: _Declare) -> tuple[Any, ...]:

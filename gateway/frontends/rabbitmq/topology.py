@@ -11,6 +11,9 @@ from typing import Final
 import attrs
 from pamqp import base, commands
 
+from gateway.domain.errors import MessageError
+from gateway.wire.rabbitmq.frames import method_frame
+
 _Bind = commands.Queue.Bind | commands.Exchange.Bind
 _Made = commands.Exchange.Declare | commands.Queue.Declare | _Bind
 _Binding = tuple[bool, str, str, str, str]  # to a queue, destination, source, key, arguments
@@ -20,8 +23,16 @@ _LARGEST: Final = 1024  # bytes of a method, whose names have 255 at most; decod
 
 
 def is_large(request: base.Frame) -> bool:
-    """True if the arguments of a request take more memory than is given to what is remembered."""
-    return bool(getattr(request, "arguments", None)) and len(request.marshal()) > _LARGEST
+    """
+    True if the arguments of a request take more memory than is given to what is remembered, or
+    can't be written again.
+    """
+    if not getattr(request, "arguments", None):
+        return False
+    try:
+        return len(method_frame(0, request)) > _LARGEST
+    except MessageError:
+        return True
 
 
 @attrs.define(eq=False)
