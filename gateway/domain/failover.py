@@ -84,6 +84,9 @@ SUCCESSES: Final = frozenset({E.PROBED, E.PROBED_BESIDE, E.TRIAL_SENT})
 COMPLETE: Final = SUCCESSES - {E.PROBED_BESIDE}  # a return
 ANSWERS: Final = frozenset({E.PROBED, E.PROBED_BESIDE, E.REFUSED})
 OPERATORS: Final = frozenset({E.FORCED_OVER, E.FORCED_BACK})
+# Seconds of successes after which an entity that hasn't returned is no trouble any more: the third
+# probe of a second each. What is cured is then known in the whole pair within five seconds.
+STEADY: Final = 3.0
 
 
 @attrs.frozen(kw_only=True)
@@ -164,6 +167,10 @@ class Failover:
     def ends(self, rule: FailoverRule) -> float | None:
         """The end of the streak's failover interval; None: there is no streak."""
         return None if self.failing_since is None else self.failing_since + rule.interval
+
+    def is_steady(self, now: float) -> bool:
+        """True if it has succeeded for `STEADY` seconds, and only its past delays its return."""
+        return self.succeeding_since is not None and now - self.succeeding_since >= STEADY
 
     def is_healthy(self, rule: FailoverRule, now: float) -> bool:
         """True if the entity is healthy and has no history that matters."""

@@ -1,5 +1,6 @@
 """The record of one troubled entity, and an attempt to send to an entity."""
 
+from collections import Counter
 from collections.abc import Callable, Container
 from datetime import datetime
 from math import inf
@@ -10,7 +11,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
-from gateway.domain.failover import Failover, FailoverRule, State
+from gateway.domain.failover import STEADY, Failover, FailoverRule, State
 
 HEALTHY: Final = Failover()
 MAX_TROUBLED: Final = 10_000  # further entities have no state: each send is diverted by itself
@@ -112,6 +113,17 @@ class Records(dict[str, EntityRecord]):
     @property
     def is_any_troubled(self) -> bool:
         return any(r.failover.state is not State.PRIMARY for r in self.values())
+
+    def answering(self, now: float) -> Counter[State]:
+        """
+        The number, by state, of those whose past alone delays their return: they have succeeded for
+        `STEADY` seconds, and the newest answer isn't older.
+        """
+        return Counter(
+            r.failover.state
+            for r in self.values()
+            if r.failover.is_steady(now) and now - r.last_answer <= STEADY
+        )
 
     def those_in(self, states: Container[State]) -> list[EntityPath]:
         return [r.entity for r in self.values() if r.failover.state in states]

@@ -9,6 +9,7 @@ need no memory.
 All methods except the waits are synchronous, so that no other task runs between read and write.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Final, Protocol
@@ -252,6 +253,10 @@ class StateTable:
     def troubled(self) -> list[EntityState]:
         """All entities that aren't healthy."""
         return self._records.states()
+
+    def answering(self) -> Counter[State]:
+        """The number, by state, of the troubled entities whose past alone delays their return."""
+        return self._records.answering(trio.current_time())
 
     @property
     def is_any_troubled(self) -> bool:

@@ -14,12 +14,15 @@ from gateway.app.runtime import Runtime
 from gateway.app.status.own_problems import EVERY, RECORDS_A_SECOND, ProblemWatch, problems_here
 from gateway.brokers.meter import Meter
 from gateway.changes import Changes
-from gateway.domain.errors import Unreachable
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import Unavailable, Unreachable
 from gateway.domain.events.gateway import BacklogOrphaned, SyphonStalled
 from gateway.domain.health.abilities import Ability
 from gateway.domain.health.problems import Problem
 from gateway.domain.health.process_records import PairRecords, ProcessRecord
+from gateway.pairing.options import PairOptions
 from gateway.pairing.records.reader import RecordReader
+from gateway.pairing.states import EntityStates
 from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.abilities import AbilityWatch
 from tests.harness.clocks import VirtualClock
@@ -42,6 +45,29 @@ async def test_the_problems_of_a_process_are_its_namespaces_and_alarms(
     texts = [each.text for each in problems_here(runtime, None, None)]
 
     assert texts == ["namespace east hasn't been reached", "syphon_stalled"]
+
+
+async def test_an_entity_that_the_primary_answers_again_is_no_problem_of_a_process(
+    autojump_clock: MockClock,
+) -> None:
+    options = PairOptions(label="east", failover_interval=0.0, successes_to_return=100)
+    states = EntityStates(
+        options=options, clock=VirtualClock(), observer=Runtime().observer, rng=random.Random(1)
+    )
+    orders = EntityPath("orders")
+    states.failed(states.begin(orders), Unavailable("503"))
+    told = [texts_of(states)]
+    for _ in range(4):
+        states.probed(orders, states.begin(orders))
+        told.append(texts_of(states))
+        await trio.sleep(1.0)
+
+    half_open = ["entities that are half-open"]
+    assert told == [["entities that are secondary"], *[half_open] * 3, []]
+
+
+def texts_of(states: EntityStates) -> list[str]:
+    return [each.text for each in problems_here(Runtime(), None, states)]
 
 
 def watch_of(

@@ -28,6 +28,15 @@ def test_the_table_is_complete():
     assert all(set(row) == set(FailoverEvent) for row in TRANSITIONS.values())
 
 
+def test_an_entity_is_steady_after_three_seconds_of_successes():
+    failed = after((FailoverEvent.FAILED, 20.0), begin=HALF, rule=AT_ONCE)
+
+    assert [HALF.is_steady(now) for now in (0.0, 2.9, 3.0, 30.0)] == [False, False, True, True]
+    assert not OVER.is_steady(30.0)
+    assert not failed.is_steady(30.0)
+    assert not Failover().is_steady(30.0)
+
+
 class Flaps:
     """Counts, naively, the returns of an entity that lasted for too short a time."""
 

@@ -377,6 +377,49 @@ async def test_while_the_namespace_is_lost_the_next_probe_is_that_of_any_entity(
     assert [*foretold] == [pytest.approx(harness.primary.times(PROBE)[probes])]
 
 
+async def flapped(harness, states):
+    """The entity has returned, failed again, and is half-open for 40 s more."""
+    fail(states)
+    await reaches(states, State.PRIMARY)
+    harness.primary.fail(Refuse())
+    fail(states)
+    await trio.sleep(2.0)
+    harness.primary.heal()
+    await reaches(states, State.HALF_OPEN)
+
+
+async def test_an_entity_whose_past_alone_delays_its_return_is_answering_after_three_seconds(
+    harness, make
+):
+    states = await make()
+    await flapped(harness, states)
+    at_first = dict(states.answering())
+
+    at_last = []
+    for _ in range(30):
+        await trio.sleep(1.0)
+        at_last.append(dict(states.answering()))
+    await reaches(states, State.PRIMARY)
+
+    assert at_first == {}
+    assert at_last == [{}, {}, *[{State.HALF_OPEN: 1}] * 28]
+    assert states.answering() == {}
+
+
+@pytest.mark.parametrize("fault", [Refuse(), Hang()])
+async def test_an_entity_that_fails_or_is_silent_again_isnt_answering(harness, make, fault):
+    states = await make(slow_call_duration=2.0)
+    await flapped(harness, states)
+    await trio.sleep(10.0)
+    before = dict(states.answering())
+    harness.primary.fail(fault)
+
+    await trio.sleep(3.1)
+
+    assert before == {State.HALF_OPEN: 1}
+    assert states.answering() == {}
+
+
 # The return of the namespace
 
 

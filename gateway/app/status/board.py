@@ -277,6 +277,7 @@ class StatusBoard:
         return PairStatus(
             label=pairing.options.label,
             states=_counted(troubled),
+            answering={state.value: count for state, count in pair.states.answering().items()},
             entities=tuple(self._entity(pair, each, depth) for each in _worst(troubled)),
             backlog=self._backlog(pairing, pair.rotation.usable, reading, depth),
             syphon=self._syphon(syphons, runs=pairing.enable_syphon, pauses=self._pauses()),

@@ -40,7 +40,9 @@ def problems_here(
     alarms = [each for each in runtime.observer.alarms() if each.event not in _SEEN_BY_ALL]
     troubled = () if states is None else states.troubled()
     # The orders of operators are in the record anyway.
-    counts = Counter(each.state.value for each in troubled if each.state is not State.PINNED)
+    counts = Counter(each.state for each in troubled if each.state is not State.PINNED)
+    if states is not None:
+        counts -= states.answering()
     return (
         *(
             problem
@@ -49,7 +51,7 @@ def problems_here(
             for problem in namespace_problems(name, watches[name].status())
         ),
         *alarm_problems(alarms),
-        *entity_problems(counts),
+        *entity_problems({state.value: count for state, count in counts.items()}),
         *(waiting_problem(each, at) for each in (() if syphon is None else syphon.waiting())),
     )
 

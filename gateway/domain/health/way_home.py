@@ -59,7 +59,7 @@ def _stopped(pair: PairStatus) -> WayHomeProgress | None:
     """An operator or an outage stops the syphon, and no message moves."""
     if pair.syphon.pauses:
         return WayHomeProgress(state=WayHome.HELD_BACK, why="; ".join(pair.syphon.pauses))
-    if troubled := sum(pair.states.get(state, 0) for state in _OUTAGE):
+    if troubled := sum(pair.troubled.get(state, 0) for state in _OUTAGE):
         why = f"the primary: {troubled} of its entities are in trouble"
         return WayHomeProgress(state=WayHome.WAITING, why=why)
     if pair.states.get("pinned", 0):

@@ -1,6 +1,7 @@
 """The sections of a pair: its entities, backlog, spool and syphon, and the sends through it."""
 
 import enum
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -401,6 +402,9 @@ class PairStatus:
     )
     spool: SpoolStatus | None = field(default=None, metadata=EACH)  # None: none is configured
     pins: tuple[str, ...] = ()  # by operators: what, by whom, until when, and why
+    # Of `states`: those that the primary has answered without a failure for a few seconds. They
+    # return by themselves, later for an earlier return that didn't last.
+    answering: Mapping[str, int] = field(factory=dict)
     durations: tuple[SendDuration, ...] = field(default=(), metadata=ALL | SENDS_TOOK)
     refused: Mapping[str, int] = field(  # messages, by the class of the error
         factory=dict,
@@ -454,6 +458,11 @@ class PairStatus:
     not_reached: tuple[str, ...] = ()  # those that follow no orders from here: which, and why
     # Why it isn't known which processes follow orders from here; empty: it is known.
     reach_unknown: str = ""
+
+    @property
+    def troubled(self) -> Mapping[str, int]:
+        """The number of entities by state, but for those that return by themselves."""
+        return Counter(self.states) - Counter(self.answering)
 
     @property
     def syphons_alive(self) -> int | None:

@@ -248,7 +248,7 @@ def _entity_problems(pair: PairStatus) -> Iterator[Problem]:
     """The entities in trouble, and the backlog queues that should have their messages."""
     told = {"pinned"} if pair.pins else set()  # by name, as an order
     yield from entity_problems(
-        {name: count for name, count in pair.states.items() if name not in told}
+        {name: count for name, count in pair.troubled.items() if name not in told}
     )
     if missing := [each.entity for each in pair.entities if each.missing]:
         yield Problem(

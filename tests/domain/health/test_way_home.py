@@ -16,7 +16,9 @@ PAUSED = attrs.evolve(ALIVE, paused=True)
 def pair(*, states: dict[str, int] | None = None, **fields: Any) -> PairStatus:
     of_backlog = ("consumers", "last_decrease", "syphons", "counted", "unknown", "decrease_rate")
     of_backlog += ("syphons_rate",)
-    of_pair = {name: fields.pop(name) for name in ("primary_answers",) if name in fields}
+    of_pair = {
+        name: fields.pop(name) for name in ("primary_answers", "answering") if name in fields
+    }
     backlog = {name: fields.pop(name) for name in of_backlog if name in fields}
     pending = fields.pop("pending", 5)
     syphon: dict[str, Any] = {
@@ -106,6 +108,11 @@ def test_a_backlog_whose_messages_have_all_moved_does_not_move_while_late_readin
             "why",
         ),
         ({"states": {"secondary": 2, "suspect": 1}}, WayHome.WAITING, "3 of its entities"),
+        (
+            {"states": {"half-open": 1}, "answering": {"half-open": 1}, "running": False},
+            WayHome.ABSENT,
+            "no syphon runs",
+        ),
         ({"last_error": "orders: full"}, WayHome.WAITING, "orders: full"),
         ({"stalled": True, "last_error": "orders: full"}, WayHome.STALLED, "orders: full"),
         ({"stalled": True}, WayHome.STALLED, "no reason is known"),

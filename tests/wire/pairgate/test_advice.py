@@ -87,6 +87,14 @@ def test_entities_that_arent_on_their_primary_are_problems_a_suspect_as_well() -
     )
 
 
+def test_an_entity_that_the_primary_answers_is_no_problem_any_more() -> None:
+    some = attrs.evolve(pair(suspect=1, half_open=3), answering={"half-open": 2})
+    all_of_them = attrs.evolve(pair(half_open=2), answering={"half-open": 2})
+
+    assert problems(some) == ("entities that are suspect: 1", "entities that are half-open: 1")
+    assert problems(all_of_them) == ()
+
+
 def test_pinned_entities_are_told_once_by_their_order_where_it_is_known() -> None:
     pinned = attrs.evolve(pair(pinned=1), pins=("orders, by ann since 12:00: migration",))
 
