@@ -101,6 +101,8 @@ class Extension:
     # Functions of a pair's options, and of queues of its primary as far as they are known: further
     # `gateway.domain.backlog.BacklogQueue`s.
     backlog_queues: Sequence[Part] = ()
+    # Functions of a pair's options: True if these queues depend on what the primary lists.
+    lists_primary: Sequence[Part] = ()
     # Functions of a pair's options and of its `gateway.pairing.entity_cache.EntityCache` that
     # return a `gateway.pairing.backlog.ChoosesQueue`.
     backlog_choices: Sequence[Part] = ()

@@ -95,6 +95,11 @@ def further_queues(options: PairOptions, listed: Sequence[EntityInfo] = ()) -> l
     return [queue for queues_of in parts("backlog_queues") for queue in queues_of(options, listed)]
 
 
+def depends_on_primary(options: PairOptions) -> bool:
+    """True if some of the `further_queues` are known only from the primary's queues."""
+    return any(depends(options) for depends in parts("lists_primary"))
+
+
 def _usual(label: str, count: int, properties: QueueProperties) -> list[BacklogQueue]:
     names = (backlog.queue_name(label, index) for index in range(count))
     return [BacklogQueue(path=path, properties=properties) for path in names]

@@ -1,7 +1,7 @@
 """`pairgate provision`: creates the missing queues that the configuration names."""
 
 from collections.abc import Collection, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import Final
 
 import attrs
@@ -26,27 +26,20 @@ from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import BrokerError, LoginRefused, NotAuthorized
 from gateway.domain.health.abilities import Ability, Rights, remedy
 from gateway.pairing.entity_cache import list_known
-from gateway.pairing.provision import further_queues, provision
+from gateway.pairing.provision import depends_on_primary, further_queues, provision
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker
 
 ASK_SECONDS: Final = 30.0
 
 
-async def find_primary(
-    config: Config,
-    runtime: Runtime,
-    running: str | None,
-    adopted: Collection[str] = (),
-    *,
-    may_make: bool = False,
-) -> Destination | None:
+async def find_primary(config: Config, runtime: Runtime, running: str | None) -> Destination | None:
     """The primary's identity; None if no primary is configured or open."""
     pairing = config.pairing
     if pairing is None:
         return None
     namespace = config.namespaces[pairing.primary]
-    if is_to_come(namespace) and not may_make:
+    if is_to_come(namespace):
         return None
     async with AsyncExitStack() as stack:
         try:
@@ -55,7 +48,7 @@ async def find_primary(
             return None
         if primary is None:
             return None
-        return await find_destination(config, pairing, primary, runtime, adopted=adopted)
+        return await find_destination(config, pairing, primary, runtime)
 
 
 @attrs.frozen(kw_only=True)
@@ -94,70 +87,87 @@ async def provision_all(
     """
     check_adopted(adopted)
     config = loaded.config
-    running = await find_running(config, port_offset)
-    destination = await find_primary(config, runtime, running, adopted, may_make=True)
-    listed = await _list_primary(config, runtime, running)
-    return [
-        await _provision(config, namespace, runtime, running, destination, listed)
-        for namespace in config.namespaces.values()
-    ]
+    provisioning = _Provisioning(
+        config, runtime, running=await find_running(config, port_offset), adopted=adopted
+    )
+    # The primary first: the backlog queues depend on it.
+    first = None if config.pairing is None else config.pairing.primary
+    in_turn = sorted(config.namespaces.values(), key=lambda each: each.name != first)
+    made = {each.name: await provisioning.provision(each) for each in in_turn}
+    return [made[name] for name in config.namespaces]
 
 
-async def _provision(
-    config: Config,
-    namespace: Namespace,
-    runtime: Runtime,
-    running: str | None,
-    destination: Destination | None,
-    listed: Sequence[EntityInfo],
-) -> Made:
-    pairing, made = config.pairing, list[EntityPath]()
-    async with AsyncExitStack() as stack:
-        try:
-            broker = await enter_or_ask(stack, config, namespace, runtime, running)
-        except Failure as failure:
-            return Made(namespace=namespace.name, queues=(), failure=failure)
-        failed: Failure | None = None
+@attrs.define(eq=False)
+class _Provisioning:
+    """Opens each namespace once. What the primary has told is for the secondary, which follows."""
+
+    config: Config
+    runtime: Runtime
+    running: str | None = attrs.field(kw_only=True)  # the gateway of this configuration
+    adopted: Collection[str] = attrs.field(kw_only=True)
+    _destination: Destination | None = attrs.field(default=None, init=False)
+    _listed: Sequence[EntityInfo] = attrs.field(default=(), init=False)
+
+    async def provision(self, namespace: Namespace) -> Made:
+        made, failed = list[EntityPath](), None
+        async with AsyncExitStack() as stack:
+            try:
+                broker = await enter_or_ask(
+                    stack, self.config, namespace, self.runtime, self.running
+                )
+            except Failure as failure:
+                return Made(namespace=namespace.name, queues=(), failure=failure)
+            if broker is not None:
+                failed = await self._make(namespace, broker, made)
+        names = tuple(queue.name for queue in made)
+        return Made(namespace=namespace.name, queues=names, failure=failed)
+
+    async def _make(
+        self, namespace: Namespace, broker: Broker, made: list[EntityPath]
+    ) -> Failure | None:
+        """Add what is created to `made`; return the reason why the rest isn't."""
+        pairing = self.config.pairing
+        if pairing is not None and pairing.primary == namespace.name:
+            self._destination = await find_destination(
+                self.config, pairing, broker, self.runtime, adopted=self.adopted
+            )
+            self._listed = _planned(namespace)
         try:
             with trio.fail_after(ASK_SECONDS):
-                made += await make_entities(broker, namespace.plan) if broker else []
-                if broker and pairing is not None and pairing.secondary == namespace.name:
-                    await _refuse_foreign(config, pairing, broker, destination)
-                    wanted = pairing.options.backlog_queues
-                    properties = backlog.properties(legacy=pairing.accept_legacy_backlog)
-                    made += await provision(
-                        broker,
-                        pairing.options.label,
-                        wanted,
-                        properties,
-                        further=further_queues(pairing.options, listed),
-                    )
-                    if destination is not None:
-                        await record_backlog_owner(pairing, broker, destination)
+                made += await make_entities(broker, namespace.plan)
+                if pairing is not None:
+                    await self._make_backlog(pairing, namespace, broker, made)
         except Failure as failure:
-            failed = failure
+            return failure
         except (BrokerError, trio.TooSlowError) as error:
-            failed = _not_made(namespace, error)
-    names = tuple(queue.name for queue in made)
-    return Made(namespace=namespace.name, queues=names, failure=failed)
+            return _not_made(namespace, error)
+        return None
+
+    async def _make_backlog(
+        self, pairing: Pairing, namespace: Namespace, broker: Broker, made: list[EntityPath]
+    ) -> None:
+        """List the primary's queues, if some of the backlog depend on them; make the backlog."""
+        options = pairing.options
+        if pairing.primary == namespace.name and depends_on_primary(options):
+            self._listed = [*self._listed, *(await list_known(broker))]
+        if pairing.secondary != namespace.name:
+            return
+        await _refuse_foreign(self.config, pairing, broker, self._destination)
+        made += await provision(
+            broker,
+            options.label,
+            options.backlog_queues,
+            backlog.properties(legacy=pairing.accept_legacy_backlog),
+            further=further_queues(options, self._listed),
+        )
+        if self._destination is not None:
+            await record_backlog_owner(pairing, broker, self._destination)
 
 
-async def _list_primary(
-    config: Config, runtime: Runtime, running: str | None
-) -> Sequence[EntityInfo]:
-    """The primary's queues: those of the configuration, and those that it lists."""
-    if config.pairing is None:
-        return ()
-    namespace = config.namespaces[config.pairing.primary]
-    planned = [
+def _planned(namespace: Namespace) -> Sequence[EntityInfo]:
+    return [
         EntityInfo(path=each.path, properties=each.properties) for each in namespace.plan.queues
     ]
-    with trio.move_on_after(ASK_SECONDS):  # around the connection, whose tasks have scopes too
-        async with AsyncExitStack() as stack:
-            with suppress(Failure, BrokerError):
-                primary = await enter_or_ask(stack, config, namespace, runtime, running)
-                return [*planned, *(await list_known(primary) if primary else ())]
-    return planned
 
 
 async def _refuse_foreign(

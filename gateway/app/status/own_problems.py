@@ -40,7 +40,9 @@ def problems_here(
     alarms = [each for each in runtime.observer.alarms() if each.event not in _SEEN_BY_ALL]
     troubled = () if states is None else states.troubled()
     # The orders of operators are in the record anyway.
-    counts = Counter(each.state for each in troubled if each.state is not State.PINNED)
+    counts: Counter[State] = Counter(
+        each.state for each in troubled if each.state is not State.PINNED
+    )
     if states is not None:
         counts -= states.answering()
     return (

@@ -10,6 +10,7 @@ EXTENSION: Final = Extension(
     checks=["options:problems"],
     warnings=["options:warnings"],
     backlog_queues=["queues:queues_of"],
+    lists_primary=["queues:depend_on_primary"],
     backlog_choices=["queues:choose"],
     pairs=["queues:add"],
     drains=["drain:OWN"],

@@ -48,6 +48,11 @@ def queues_of(options: PairOptions, listed: Sequence[EntityInfo]) -> Iterator[Ba
             yield BacklogQueue(path=queue, properties=OWN_PROPERTIES)
 
 
+def depend_on_primary(options: PairOptions) -> bool:
+    """True if a pattern stands for queues that only the primary knows."""
+    return bool(options.of(RECEIVE_IN_OUTAGE).patterns)
+
+
 def add(core: PairCore) -> Addition | None:
     """The queues as a part of the backlog whose depth is counted; those of patterns are made."""
     options = core.options.of(RECEIVE_IN_OUTAGE)
