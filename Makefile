@@ -79,7 +79,7 @@ test-long: .venv/.test-stamp
 
 # The documented pair on RabbitMQ, healthy for five minutes with its own intervals.
 test-documented: .venv/.test-stamp
-	PAIRGATE_WATCHED=300 .venv/bin/python -m pytest tests/e2e/test_rabbitmq_documented.py
+	PAIRGATE_WATCHED=300 .venv/bin/python -m pytest -o faulthandler_timeout=900 tests/e2e/test_rabbitmq_documented.py
 
 # Simulated hours: make sim HOURS=1000 SEED=0 JOBS=2
 sim: .venv/.test-stamp
