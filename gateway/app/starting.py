@@ -64,10 +64,15 @@ async def _bound(
     except CannotListen as error:
         is_taken = getattr(error.__cause__, "errno", None) == errno.EADDRINUSE
         if is_taken and (is_served or await _is_gateway(config, endpoint, bind)):
-            return Grade.GOOD, f"{bind} is served by a running gateway"
+            return Grade.GOOD, f"{bind} is served by a running {_kind_of(endpoint)}"
         return Grade.BAD, str(error)
     await listener.aclose()
     return Grade.GOOD, f"{bind} is free"
+
+
+def _kind_of(endpoint: Endpoint) -> str:
+    """The process that opens the endpoint, for people."""
+    return "gateway" if endpoint.process == SERVE else f"`pairgate {endpoint.process}`"
 
 
 def _socket_file(path: Path) -> tuple[Grade, str]:

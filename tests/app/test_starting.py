@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+import trio
+
 from gateway.app.operations.findings import Findings, Grade
-from gateway.app.starting import check_files, check_issuers
+from gateway.app.starting import check_endpoints, check_files, check_issuers
 from gateway.config.file import parse
 from tests.harness.openid import OpenIdProvider, SigningKey
 
@@ -33,6 +36,26 @@ def test_a_folder_for_the_take_over_socket_that_can_not_be_is_found(tmp_path: Pa
     (tmp_path / "var").write_text("a file")
 
     assert found(tmp_path) == [("take_over", Grade.BAD)]
+
+
+@pytest.mark.parametrize(
+    ("process", "kind"), [("serve", "gateway"), ("syphon", "`pairgate syphon`")]
+)
+async def test_a_port_in_use_is_said_to_be_of_the_process_that_opens_the_endpoint(
+    process: str, kind: str
+) -> None:
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    text = (
+        '[namespaces.here]\nurl = "memory:"\n'
+        f'[[endpoints]]\nprotocol = "admin"\nprocess = "{process}"\nbind = "127.0.0.1:{port}"\n'
+    )
+    config, findings = parse(text, source="test", folder=Path(), environ={}).config, Findings()
+
+    await check_endpoints(config, findings, port_offset=0, is_served=True)
+    await listener.aclose()
+
+    assert findings.items[-1].text == f"127.0.0.1:{port} is served by a running {kind}"
 
 
 async def test_a_faulty_identity_provider_is_found(tmp_path: Path) -> None:
