@@ -34,13 +34,19 @@ from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.health.process_records import PairRecords, ProcessRecord
 from gateway.domain.health.send_counters import SendCounters
 from gateway.extensions.outage_report.events import OutageOver
-from gateway.extensions.outage_report.outage import DepthPoint, EntityOutage, RecordedOutage
+from gateway.extensions.outage_report.outage import (
+    DepthPoint,
+    EntityOutage,
+    OutageOrder,
+    RecordedOutage,
+)
 from gateway.extensions.outage_report.totals import by_process, with_others
 from gateway.ports import WallClock
 
 KEPT: Final = 10  # outages: a bad week
 MOST_ENTITIES: Final = 10_000  # that are counted one by one
 TOLD_ENTITIES: Final = 100  # in a report
+MOST_ORDERS: Final = 100  # of operators, in one outage
 MOST_POINTS: Final = 120  # of a curve: of the last hour, one each half minute
 LEFT: Final = frozenset({State.SECONDARY.value, State.HALF_OPEN.value, State.PINNED.value})
 
@@ -72,6 +78,8 @@ class _Open:
     entities: Bounded[str, EntityOutage] = attrs.field(factory=lambda: Bounded(MOST_ENTITIES))
     counts: Counter[str] = attrs.field(factory=Counter)  # by the names of `RecordedOutage`'s fields
     dead_lettered: Counter[str] = attrs.field(factory=Counter)
+    # By what they were when they came into force.
+    orders: Bounded[OutageOrder, OutageOrder] = attrs.field(factory=lambda: Bounded(MOST_ORDERS))
 
     @property
     def waits_for_backlog(self) -> bool:
@@ -100,6 +108,8 @@ class OutageBook:
     # Of the pair's processes; None: this one is alone, or nobody tells.
     _records: Callable[[], PairRecords] | None = attrs.field(default=None, init=False)
     _samples: Callable[[], Iterable[DepthSample]] = attrs.field(default=tuple, init=False)
+    # Of operators, those in force now.
+    _orders: Callable[[], Iterable[OutageOrder]] = attrs.field(default=tuple, init=False)
     _sends: SendCounters = attrs.field(factory=SendCounters, init=False)
     _doubted: dict[str, EntityOutage] = attrs.field(factory=dict, init=False)
     _open: _Open | None = attrs.field(default=None, init=False)
@@ -112,14 +122,17 @@ class OutageBook:
         samples: Callable[[], Iterable[DepthSample]],
         records: Callable[[], PairRecords] | None = None,
         process: str = "",
+        orders: Callable[[], Iterable[OutageOrder]] = tuple,
     ) -> None:
         """
         Take the slowest send, the curve and the figures of other processes of later reports from
         the pair, which is made after the book: its first events are of the time in which it is
-        made. `process` is the id of this one in the records.
+        made. `process` is the id of this one in the records; `orders` are those of operators that
+        hold messages back now.
         """
         self._sends, self._samples = sends, samples
         self._records, self.process = records, process
+        self._orders = orders
 
     def restore(self, outages: Iterable[RecordedOutage]) -> None:
         """Remember the outages of the process before, the latest first."""
@@ -140,6 +153,21 @@ class OutageBook:
         """The outage under way, then the past ones, the latest first."""
         now = () if self._open is None else (self._outage_of(self._open),)
         return (*now, *map(self._with_return, reversed(self._past)))
+
+    def record_orders(self) -> None:
+        """Record the orders of operators that are in force, and those that are no more."""
+        current = self._open
+        if current is None:
+            return
+        told, in_force = current.orders, dict.fromkeys(self._orders())
+        ended = [each for each in told if told[each].ended is None and each not in in_force]
+        for each in ended:
+            told[each] = attrs.evolve(each, ended=self.clock())
+        new = [each for each in in_force if each not in told]
+        for each in new:
+            told[each] = each
+        if new or ended:
+            self.changes.notify()
 
     def record(self, event: Event) -> None:
         match event:
@@ -179,6 +207,7 @@ class OutageBook:
             self._open.troubled.update(self._doubted)
             for key, each in self._doubted.items():
                 self._open.entities[key] = each
+            self.record_orders()
             self.changes.notify()
         return self._open
 
@@ -267,6 +296,7 @@ class OutageBook:
             possibly_twice_by_syphon=counts["possibly_twice_by_syphon"] if self.moves else None,
             dead_lettered=dict(current.dead_lettered),
             curve=self._curve(current.outage.began),
+            orders=tuple(current.orders.values()),
         )
         if self.workers is not None:
             outage = self._with_workers(outage, self.workers)

@@ -19,7 +19,7 @@ from gateway.extensions.outage_report.book import ClientCounts, OutageBook
 from gateway.extensions.outage_report.file import NAME, OutageFile
 from gateway.extensions.outage_report.markdown import report_of
 from gateway.extensions.outage_report.outage import OUTAGES, OutageReport
-from gateway.extensions.outage_report.watch import ANSWER_LIMIT, OutageWatch
+from gateway.extensions.outage_report.watch import ANSWER_LIMIT, OrderNotes, OutageWatch
 from gateway.frontends.admin.control import Executor, at_once
 from gateway.ports import Service
 from gateway.wire.pairgate.control_call import NoKeys
@@ -59,12 +59,14 @@ async def _watch(parts: Parts) -> Iterable[Service]:
         return []
     assert pair is not None, "a report is made of a pair"
     book, records, runtime = feature.book, parts.records, parts.plan.runtime
+    notes = OrderNotes(book=book, pauses=pair.pauses, states=pair.states)
     reader = None if records is None else records.reader
     book.read_from(
         pair.broker.sends,
         lambda: pair.depth.history,
         None if reader is None else lambda: reader.known,
         "" if records is None else records.book.process,
+        notes.in_force,
     )
 
     async def is_spool_empty() -> bool:
@@ -91,7 +93,7 @@ async def _watch(parts: Parts) -> Iterable[Service]:
     )
     file = OutageFile(path=feature.path, book=book, observer=runtime.observer)
     file.restore()
-    return [watch, file]
+    return [watch, notes, file]
 
 
 SERVICE: Final = ServiceRow("outages", LEADING, _watch)

@@ -8,6 +8,7 @@ from gateway.domain.health.heartbeats import date_text
 from gateway.extensions.outage_report.outage import (
     DepthPoint,
     EntityOutage,
+    OutageOrder,
     ProcessOutage,
     RecordedOutage,
 )
@@ -46,6 +47,11 @@ def _lines(outage: RecordedOutage) -> Iterator[str]:
         yield from _table(("entity", "in trouble since", "back", "diverted", "reason"), entities)
         if outage.troubled > len(entities):
             yield f"\nand {outage.troubled - len(entities)} more."
+        yield ""
+    if outage.orders:
+        yield "## Orders of operators that held messages back"
+        yield ""
+        yield from _table(("order", "for", "in force since", "until"), map(_order, outage.orders))
         yield ""
     if outage.shares:
         yield "## Processes"
@@ -88,6 +94,11 @@ def _figures(outage: RecordedOutage) -> Iterator[tuple[str, str]]:
     dead = ", ".join(f"{reason}: {count}" for reason, count in outage.dead_lettered.items())
     yield "dead-lettered", dead or "0"
     yield "figures of", _processes(outage)
+
+
+def _order(order: OutageOrder) -> Sequence[str]:
+    ended = "the end" if order.ended is None else date_text(order.ended)
+    return order.action, order.text, date_text(order.since), ended
 
 
 def _share(share: ProcessOutage) -> Sequence[str]:

@@ -32,6 +32,16 @@ class EntityOutage:
 
 
 @attrs.frozen(kw_only=True)
+class OutageOrder:
+    """An order of an operator that held messages back in the outage, as this process knows it."""
+
+    action: str  # failover or pause
+    text: str  # the target, who, until when, and why
+    since: datetime  # perhaps before the outage
+    ended: datetime | None = None  # None: it was in force at the end
+
+
+@attrs.frozen(kw_only=True)
 class ProcessOutage:
     """The counts of one process of the pair. None: not known, or it has no such part."""
 
@@ -68,6 +78,7 @@ class RecordedOutage:
     longest_stall: float | None = 0.0  # seconds of the slowest send of a gateway in trouble
     dead_lettered: Mapping[str, int] = attrs.field(factory=dict)  # by reason
     curve: tuple[DepthPoint, ...] = ()
+    orders: tuple[OutageOrder, ...] = ()
     interrupted: bool = False  # the process ended before the outage, which is told as far as then
     processes: int = 1  # that are in the figures, this one among them
     left_out: tuple[str, ...] = ()  # processes whose figures aren't known

@@ -1,17 +1,25 @@
-"""Finds out when an outage is over: its last entity is back, and the backlog is empty."""
+"""
+Finds out when an outage is over: its last entity is back, and the backlog is empty. Notes which
+orders of operators held messages back meanwhile.
+"""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import attrs
 import trio
 
 from gateway.app.status.own_problems import RECORDS_A_SECOND
+from gateway.changes import Changes
 from gateway.domain.events.gateway import Event
+from gateway.domain.operators.control import Action
 from gateway.extensions.outage_report.book import ClientCounts, OutageBook
+from gateway.extensions.outage_report.outage import OutageOrder
 from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.records.reader import RecordReader
 from gateway.pairing.records.writer import FIGURES, JITTER
+from gateway.pairing.state_table import StateTable
+from gateway.pairing.syphon.pauses import Pauses
 
 EVERY: Final = 10.0  # seconds between two readings of the depth: each is billed
 ANSWER_LIMIT: Final = 5.0  # seconds: as `pairing.depth.COUNT_LIMIT`
@@ -32,6 +40,33 @@ AGAIN: Final = 2.0  # seconds between two readings of the records meanwhile
 async def nothing_spooled() -> bool:  # noqa: ASYNC124 it stands for one that waits
     """Return True, as there is no spool."""
     return True
+
+
+@attrs.define(eq=False, kw_only=True)
+class OrderNotes:
+    """A service: lets the book know each order of an operator that holds messages back."""
+
+    book: OutageBook
+    pauses: Pauses
+    states: StateTable
+
+    def in_force(self) -> Iterator[OutageOrder]:
+        for action, overrides in (
+            (Action.FAILOVER, self.states.pins),
+            (Action.PAUSE, self.pauses.overrides),
+        ):
+            for each in overrides:
+                yield OutageOrder(action=action.value, text=each.text, since=each.since)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled."""
+        changes = Changes()
+        self.pauses.changes.pass_on(changes)
+        self.states.changes.pass_on(changes)
+        task_status.started()
+        while True:
+            await changes.wait_next()
+            self.book.record_orders()
 
 
 @attrs.define(eq=False, kw_only=True)

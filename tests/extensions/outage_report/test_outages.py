@@ -1,5 +1,7 @@
 """An outage is one event with true totals, and a report, when all is home again."""
 
+from datetime import timedelta
+
 import attrs
 import pytest
 import trio
@@ -10,9 +12,12 @@ from gateway.domain.errors import Unreachable
 from gateway.domain.health.process_records import CountByName, GatewayRecord, ProcessRecord
 from gateway.domain.health.record_coding import body_of
 from gateway.domain.message import Message
+from gateway.domain.operators.control import Action, Operator, Order
 from gateway.extensions.outage_report.book import OutageBook
 from gateway.extensions.outage_report.events import OutageOver
-from gateway.extensions.outage_report.watch import OutageWatch
+from gateway.extensions.outage_report.markdown import report_of
+from gateway.extensions.outage_report.watch import OrderNotes, OutageWatch
+from gateway.pairing.control import Control
 from gateway.pairing.records.reader import RecordReader
 from gateway.telemetry.log import LogObserver
 from gateway.telemetry.watch import GatewayWatch
@@ -22,6 +27,7 @@ from tests.pairing.harness import (
     LABEL,
     ORDERS,
     Harness,
+    control_of,
     message,
     refuse,
     send,
@@ -29,6 +35,7 @@ from tests.pairing.harness import (
 )
 
 pytestmark = virtual_time
+ANN = Operator(name="ann", peer="127.0.0.1:5000")
 _QUEUE = QueueProperties()
 _MANAGES = (Operation.MANAGE,)
 
@@ -41,6 +48,7 @@ class Scene:
     pair: object
     book: OutageBook
     lines: list[str]
+    control: Control
 
     def told(self, kind):
         return self.harness.events.of(kind)
@@ -56,14 +64,16 @@ async def staged(harness: Harness, *, syphon: bool = True, reader=None, **option
     watch.followers += [book.record, log.report]
     harness.events = watch
     pair = await harness.pair(failover_interval=0.0, ping_interval=20.0, **options)
-    book.read_from(pair.broker.sends, lambda: pair.depth.history)
+    notes = OrderNotes(book=book, pauses=pair.pauses, states=pair.states)
+    book.read_from(pair.broker.sends, lambda: pair.depth.history, orders=notes.in_force)
     service = OutageWatch(book=book, depth=pair.depth, report=watch.report, reader=reader)
     await harness.nursery.start(service.run)
+    await harness.nursery.start(notes.run)
+    moving = harness.make_syphon(states=pair.states, pauses=pair.pauses)
     if syphon:
-        moving = harness.make_syphon(states=pair.states)
         await harness.nursery.start(moving.run)
     harness.events = events
-    return Scene(harness, pair, book, lines)
+    return Scene(harness, pair, book, lines, control_of(harness, pair, moving))
 
 
 async def test_an_outage_ends_with_one_event_that_has_the_totals(harness):
@@ -87,6 +97,54 @@ async def test_an_outage_ends_with_one_event_that_has_the_totals(harness):
     [outage] = scene.book.all()
     assert {each.entity: each.diverted for each in outage.entities} == {"orders": 5, "Bills": 5}
     assert all(each.back is not None for each in outage.entities)
+
+
+async def test_the_report_names_each_order_that_held_messages_back(harness):
+    scene = await staged(harness)
+    control, began = scene.control, harness.clock()
+    control.execute(Order(action=Action.PAUSE, reason="disk is changed"), ANN)
+    await trio.sleep(60.0)
+    harness.primary.fail(refuse(Unreachable, "connection refused"))
+    await send(scene.pair, message("m1"))()
+    await trio.sleep(20.0)
+    control.execute(Order(action=Action.FAILOVER, targets=("bills",)), ANN)
+    harness.primary.heal()
+    await trio.sleep(100.0)
+    early = scene.told(OutageOver)
+    control.execute(Order(action=Action.FAILBACK), ANN)
+    control.execute(Order(action=Action.RESUME), ANN)
+    await trio.sleep(60.0)
+
+    [outage] = scene.book.all()
+    told = [(each.action, each.text) for each in outage.orders]
+    text = report_of([outage])
+
+    assert early == []
+    assert told == [("pause", "* by ann: disk is changed"), ("failover", "bills by ann")]
+    assert [each.since - began for each in outage.orders] == [
+        timedelta(seconds=0),
+        timedelta(seconds=80),
+    ]
+    assert {each.ended - began for each in outage.orders} == {timedelta(seconds=180)}
+    assert "| pause | * by ann: disk is changed | " in text
+
+
+async def test_an_order_from_before_or_after_an_outage_is_not_of_it(harness):
+    scene = await staged(harness)
+    control = scene.control
+    for action in (Action.PAUSE, Action.RESUME):
+        control.execute(Order(action=action), ANN)
+    harness.primary.fail(refuse(Unreachable, "connection refused"))
+    await send(scene.pair, message("m1"))()
+    harness.primary.heal()
+    await trio.sleep(60.0)
+    control.execute(Order(action=Action.PAUSE), ANN)
+    await trio.sleep(1.0)
+
+    [outage] = scene.book.all()
+
+    assert outage.ended is not None
+    assert outage.orders == ()
 
 
 async def test_an_outage_lasts_until_another_process_has_emptied_the_backlog(harness):
