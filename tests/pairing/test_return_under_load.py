@@ -104,7 +104,7 @@ async def test_an_entity_whose_requests_are_refused_returns_with_its_primary(
 async def test_an_entity_whose_requests_are_never_answered_returns_after_one_such_request(
     harness: Harness, outage: float
 ) -> None:
-    """Its connection has died in silence: the probe that waits on it is given up first."""
+    """A connection has died in silence: the probe that waits on it is given up first."""
     took = await seconds_until_all_are_back(harness, Hang(), lambda: None, outage)
 
     assert took <= ATTEMPT + SOON
