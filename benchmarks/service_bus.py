@@ -6,6 +6,8 @@ Measures the gateway in front of Service Bus over AMQP, beside the same clients 
     adapter ───────────AMQP 1.0──────────────────────────▶ namespace     direct
     adapter ───────────AMQP 1.0──▶ pairgate ──AMQP 1.0───▶ namespace     a pair's primary
     adapter ───────────AMQP 1.0──▶ pairgate ──AMQP 1.0───▶ secondary     its primary is down
+    processor ─────────AMQP 1.0──────────────────────────▶ namespace     direct
+    processor ─────────AMQP 1.0──▶ pairgate ──AMQP 1.0───▶ namespace     a pair's primary
 
 A namespace is a Pairgate with a durable store, which stands for the service. Clients are processes
 of their own, send for some seconds, and then receive and complete all messages, at the secondary
@@ -45,8 +47,15 @@ SDK: Final = "SDK, gateway"
 DIRECT: Final = "adapter, direct"
 GATEWAY: Final = "adapter, gateway"
 DIVERTED: Final = "adapter, diverted"
-WAYS: Final = (SDK_DIRECT, SDK, DIRECT, GATEWAY, DIVERTED)
-COMPARED: Final = ((SDK, SDK_DIRECT), (GATEWAY, DIRECT), (DIVERTED, DIRECT))
+PROCESSOR_DIRECT: Final = "processor, direct"
+PROCESSOR: Final = "processor, gateway"
+WAYS: Final = (SDK_DIRECT, SDK, DIRECT, GATEWAY, DIVERTED, PROCESSOR_DIRECT, PROCESSOR)
+COMPARED: Final = (
+    (SDK, SDK_DIRECT),
+    (GATEWAY, DIRECT),
+    (DIVERTED, DIRECT),
+    (PROCESSOR, PROCESSOR_DIRECT),
+)
 
 PROCESS: Final = "gateway"
 JUDGED: Final = 100  # messages in flight
@@ -79,14 +88,19 @@ async def measure(
 def report(about: Mapping[str, str], rounds: Rounds) -> Report:
     comparisons = compare(rounds, COMPARED)
     cells = cells_of(rounds)
-    targets = [_target(each) for each in cells if each.way == GATEWAY and each.window == JUDGED]
+    targets = [
+        _target(each)
+        for each in cells
+        if each.way in (GATEWAY, PROCESSOR) and each.window == JUDGED
+    ]
     return Report(facts=about, cells=cells, comparisons=comparisons, targets=targets)
 
 
 def _target(cell: Cell) -> Target:
     most, found = MOST[cell.operation], cell.servers[PROCESS]
     return Target(
-        text=f"{cell.operation}: at most {1e6 * most:.0f} us of the gateway, {JUDGED} in flight",
+        text=f"{cell.way}, {cell.operation}: at most {1e6 * most:.0f} us of the gateway,"
+        f" {JUDGED} in flight",
         reached=found <= most,
         found=f"{1e6 * found:.0f} us",
     )
@@ -119,6 +133,8 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
             DIRECT: client(direct, adapter, "benchmarks.amqp_adapter"),
             GATEWAY: client(through, adapter, "benchmarks.amqp_adapter"),
             DIVERTED: client(diverted, adapter, "benchmarks.amqp_adapter"),
+            PROCESSOR_DIRECT: client(direct, adapter, "benchmarks.amqp_processor"),
+            PROCESSOR: client(through, adapter, "benchmarks.amqp_processor"),
         }
 
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import service_bus
 from benchmarks.amqp import Effort
 from benchmarks.amqp_figures import Flight, Pair
-from benchmarks.service_bus import DIRECT, DIVERTED, GATEWAY, PROCESS
+from benchmarks.service_bus import DIRECT, DIVERTED, GATEWAY, PROCESS, PROCESSOR
 
 
 def pair(rate: float, cost: float) -> Pair:
@@ -38,7 +38,8 @@ def test_the_gateways_processor_time_for_a_message_is_judged() -> None:
 async def test_messages_are_passed_on_and_diverted_and_all_come_back(tmp_path: Path) -> None:
     effort = Effort(rounds=1, seconds=0.05, idle=0, warm_up=0)
 
-    found = await service_bus.measure(tmp_path, [DIRECT, GATEWAY, DIVERTED], [2], effort)
+    ways = [DIRECT, GATEWAY, DIVERTED, PROCESSOR]
+    found = await service_bus.measure(tmp_path, ways, [2], effort)
 
-    assert {cell.way for cell in found.cells} == {DIRECT, GATEWAY, DIVERTED}
+    assert {cell.way for cell in found.cells} == {*ways}
     assert all(cell.rate > 0 for cell in found.cells)
