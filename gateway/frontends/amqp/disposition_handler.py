@@ -126,8 +126,9 @@ class DispositionHandler:
             errors = await settle_all(self._receiver, settlements, seconds)
         finally:
             self._context.pending.drop(count=len(group))
-            self.returning -= sum(returns(each.settlement) for each in group)
-            if not self.returning:
+            returned = sum(returns(each.settlement) for each in group)
+            self.returning -= returned
+            if returned and not self.returning:
                 self._on_returned()
         engine = self._context.engine
         for each, verdict in zip(group, errors, strict=True):

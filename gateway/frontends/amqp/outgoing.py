@@ -231,11 +231,13 @@ class OutgoingLink:
             return
         if not event.settled and (event.state is None or isinstance(event.state, OtherState)):
             return  # not an outcome yet (part 3, 3.4.1)
+        was_full = self.unsettled.room <= 0
         delivery = self.unsettled.pop(event.delivery)
         if delivery is not None:
             self._outcomes.settle(event, delivery)
             self._interrupt_if_returning()
-            self._changed.wake()
+            if was_full:
+                self._changed.wake()
 
     @contextmanager
     def giving_back(self) -> Iterator[None]:

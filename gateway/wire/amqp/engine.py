@@ -93,7 +93,9 @@ class Engine(Links):
                 self._out += self._output.pop_header()
                 self._mute = True
             self._break(error.condition, str(error))
-        self._wake()
+        # An answer to a request of ours is seldom answered: waking the writer takes a turn.
+        if self._out or self._arrivals.over or self._output.pending:
+            self._wake()
 
     def feed_eof(self) -> None:
         """The peer ended its half of the stream, or the stream broke."""

@@ -13,6 +13,7 @@ from gateway.domain.backlog import LEGACY_PROPERTIES, queue_name
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import LockLost
 from gateway.domain.message import Message, MessageState, ReceiveMode
+from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import LeasedReceiver, OpenedReceiver
 from gateway.ports import Receiver
 from gateway.wire.amqp import events as amqp
@@ -23,6 +24,7 @@ from gateway.wire.servicebus.broker_properties import delivery_properties
 from tests.frontends.amqp.sdk import HOST
 from tests.frontends.rest_client import ORDERS, wall_clock
 from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse
+from tests.harness.steps import steps_of_tasks
 
 MORTAL = EntityPath.parse("mortal")
 DEAD_LETTER = amqp.AmqpError(
@@ -350,6 +352,19 @@ async def test_a_link_asks_for_twice_as_many_as_have_come(house, sdk, monkeypatc
         await sdk.delivery(link)
 
     assert asked[:5] == [1, 2, 4, 6, 6]
+
+
+async def test_a_settlement_wakes_no_task_that_only_delivers(house, sdk, autojump_clock):
+    await fill(house, 2)
+    link = await sdk.receiver(credit=2)
+    first, _ = [await sdk.delivery(link) for _ in range(2)]
+    await trio.testing.wait_all_tasks_blocked()
+
+    with steps_of_tasks() as steps:
+        await sdk.settle(first, amqp.ACCEPTED)
+
+    assert steps
+    assert steps[f"{OutgoingLink.__module__}.{OutgoingLink.run.__qualname__}"] == 0
 
 
 async def test_a_drain_that_is_asked_again_is_not_cut(house, sdk, monkeypatch, autojump_clock):

@@ -14,8 +14,9 @@ def new_server(accepts=lambda credentials: OK, **limits):
     return Engine(EngineOptions(container_id="server", **limits), sasl=SaslServer(accepts))
 
 
-def new_client(credentials=ANONYMOUS, **limits):
-    return Engine(EngineOptions(container_id="client", **limits), sasl=SaslClient(credentials))
+def new_client(credentials=ANONYMOUS, wake=lambda: None, **limits):
+    options = EngineOptions(container_id="client", **limits)
+    return Engine(options, sasl=SaslClient(credentials), wake=wake)
 
 
 def take_all(engine):

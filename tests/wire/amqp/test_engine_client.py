@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.wire.amqp.events import (
+    ACCEPTED,
     ConnectionClosed,
     LinkAttached,
     LinkDetached,
@@ -75,6 +76,21 @@ def test_a_session_is_good_for_another_link_after_one_was_taken_back(pair):
     assert [(e.link, e.payload) for e in at_server if isinstance(e, TransferReceived)] == [
         (theirs, b"payload")
     ]
+
+
+def test_bytes_that_ask_for_no_answer_wake_no_writer():
+    wakes = []
+    pair = Pair(new_client(wake=lambda: wakes.append(None))).open()
+    ours, _ = pair.link()
+    pair.client.send(ours, b"t", b"payload")
+    at_server, _ = pair.pump()
+    [sent] = [event for event in at_server if isinstance(event, TransferReceived)]
+    pair.server.settle(sent.delivery, ACCEPTED)
+    before = len(wakes)
+    _, at_client = pair.pump()
+
+    assert [event.state for event in at_client] == [ACCEPTED]
+    assert len(wakes) == before
 
 
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad", b"AMQP\x00\x00\x09\x01"])
