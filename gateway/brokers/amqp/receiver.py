@@ -152,8 +152,7 @@ class AmqpReceiver:
         for. A settlement that takes more than an outcome on its delivery's link has its own task.
         """
         verdicts: list[BrokerError | None] = [None] * len(settlements)
-        written: list[tuple[int, WrittenOutcome]] = []
-        tokens: set[str | None] = set()
+        written, others = self._write_all(settlements, verdicts)
 
         async def settle(index: int) -> None:
             try:
@@ -161,27 +160,50 @@ class AmqpReceiver:
             except BrokerError as error:
                 verdicts[index] = error
 
-        async with trio.open_nursery() as nursery:
-            for index, (delivery, settlement) in enumerate(settlements):
-                self._doubts.begin(delivery.lock_token)
-                try:
-                    asked = self._write_first(delivery, settlement, tokens)
-                except BrokerError as error:
-                    verdicts[index] = error
-                    continue
-                if asked is None:
+        if others:
+            async with trio.open_nursery() as nursery:
+                for index in others:
                     nursery.start_soon(settle, index)
-                else:
-                    written.append((index, asked))
-            for index, asked in written:
-                try:
-                    await self._confirm(asked)
-                except BrokerError as error:
-                    verdicts[index] = error
+                await self._confirm_all(written, verdicts)
+        else:  # a nursery takes a turn of the event loop
+            await self._confirm_all(written, verdicts)
         return [
             self._doubts.resolve(delivery.lock_token, verdict)
             for (delivery, _), verdict in zip(settlements, verdicts, strict=True)
         ]
+
+    def _write_all(
+        self,
+        settlements: Sequence[tuple[Delivery, Settlement]],
+        verdicts: list[BrokerError | None],
+    ) -> tuple[Sequence[tuple[int, WrittenOutcome]], Sequence[int]]:
+        """The outcomes that were written, and the settlements that take more, by their indices."""
+        written: list[tuple[int, WrittenOutcome]] = []
+        others: list[int] = []
+        tokens: set[str | None] = set()
+        for index, (delivery, settlement) in enumerate(settlements):
+            self._doubts.begin(delivery.lock_token)
+            try:
+                asked = self._write_first(delivery, settlement, tokens)
+            except BrokerError as error:
+                verdicts[index] = error
+                continue
+            if asked is None:
+                others.append(index)
+            else:
+                written.append((index, asked))
+        return written, others
+
+    async def _confirm_all(
+        self,
+        written: Sequence[tuple[int, WrittenOutcome]],
+        verdicts: list[BrokerError | None],
+    ) -> None:
+        for index, asked in written:
+            try:
+                await self._confirm(asked)
+            except BrokerError as error:
+                verdicts[index] = error
 
     def _write_first(
         self, delivery: Delivery, settlement: Settlement, tokens: set[str | None]

@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import LockLost, OutcomeUnknown
@@ -21,6 +22,7 @@ from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 from tests.brokers.amqp.doorkeeper import guarded
 from tests.brokers.amqp.scripted import Served, client, confirm, scripted, take
 from tests.brokers.contract import take_all
+from tests.harness.steps import steps_of_tasks
 
 ORDERS = EntityPath("orders")
 TOKEN = bytes(range(16))
@@ -73,6 +75,19 @@ async def test_a_rejection_for_another_reason_is_one():
 
             with pytest.raises(LockLost):
                 await receiver.settle(delivery, DeadLetter(reason="bad"))
+
+
+async def test_settlements_that_only_wait_for_answers_take_one_step_after_these():
+    async with scripted() as server, client(server.port) as broker:
+        server.on_attach, server.on_settle = partial(hand_out, count=2), confirm
+        async with broker.open_receiver(ORDERS) as receiver:
+            settlements = [(each, Complete()) for each in await take_all(receiver, 2)]
+
+            with steps_of_tasks() as steps:
+                verdicts = await receiver.settle_many(settlements)
+
+    assert verdicts == [None, None]
+    assert steps[trio.lowlevel.current_task().name] == 1
 
 
 async def test_all_outcomes_of_a_step_are_written_before_the_first_answer():
