@@ -442,7 +442,8 @@ class OutgoingLink:
                 await self._wait(credit)
             else:
                 received = await self._receive_and_hand_out(receiver, min(room, share))
-                share = min(max(2 * received, 1), self._context.options.max_taken)
+                if not self._asking.cancelled_caught:  # that says nothing of what is there
+                    share = min(max(2 * received, 1), self._context.options.max_taken)
         await trio.sleep_forever()  # the client may still settle its deliveries
 
     async def _receive_and_hand_out(self, receiver: _Receiver, asked: int) -> int:

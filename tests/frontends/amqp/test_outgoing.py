@@ -354,6 +354,27 @@ async def test_a_link_asks_for_twice_as_many_as_have_come(house, sdk, monkeypatc
     assert asked[:5] == [1, 2, 4, 6, 6]
 
 
+async def test_a_link_asks_for_as_many_again_when_its_client_has_its_credit_back(
+    house, sdk, monkeypatch, autojump_clock
+):
+    """Clients that receive a batch at a time, as syphons do, take it back after each."""
+    receive, asked = OpenedReceiver.receive, []
+
+    async def ask(receiver, limit):
+        asked.append(limit)
+        return await receive(receiver, limit)
+
+    monkeypatch.setattr(OpenedReceiver, "receive", ask)
+    await fill(house, 7)
+    link = await sdk.receiver(credit=20)
+    await ids(sdk, link, 7)
+    for credit in (0, 20):
+        sdk.engine.grant(link, credit - sdk.engine.credit(link))
+        await trio.testing.wait_all_tasks_blocked()
+
+    assert asked == [1, 2, 4, 8, 8]
+
+
 async def test_a_settlement_wakes_no_task_that_only_delivers(house, sdk, autojump_clock):
     await fill(house, 2)
     link = await sdk.receiver(credit=2)
