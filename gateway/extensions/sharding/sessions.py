@@ -3,32 +3,28 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Final, NoReturn
+from typing import Final
 
 import attrs
 import trio
 
-from gateway.brokers.joined.sequence import inward, inward_number, outward
+from gateway.brokers.joined.sequence import inward
+from gateway.brokers.joined.session import JoinedSession
 from gateway.brokers.task_scope import TaskScope
 from gateway.capabilities import (
     Enlists,
     EnlistsState,
-    KeepsMessages,
-    ReceivesAvailable,
-    ReceivesDeferred,
     SessionReceiver,
     Sessions,
-    SettlesMany,
-    TakesBack,
     TransactedSettlement,
     TransactedState,
 )
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, MessageNotFound
+from gateway.domain.errors import BrokerError
 from gateway.domain.message import Delivery, ReceiveMode, Settlement
 from gateway.extensions.sharding.places import elsewhere
 from gateway.extensions.sharding.table import ShardedQueue
-from gateway.offering import Wrapper, required
+from gateway.offering import required
 
 _MOST_LISTED: Final = 1000  # of one page
 
@@ -163,87 +159,24 @@ def _outside(
     if not number:
         return inner
     in_primary = queue.rule.is_in_primary(number)
-    return ShardedSession(inner=inner, entity=entity, number=number, is_in_primary=in_primary)
+    return ShardedSession(inner=inner, entity=entity, place=number, is_in_primary=in_primary)
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class ShardedSession(Wrapper):
+class ShardedSession(JoinedSession):
     """A `SessionReceiver` of one shard, whose sequence numbers are those of the sharded queue."""
 
-    inner: SessionReceiver
     entity: EntityPath
-    number: int
     is_in_primary: bool
-
-    @property
-    def session_id(self) -> str:
-        return self.inner.session_id
-
-    @property
-    def locked_until(self) -> datetime:
-        return self.inner.locked_until
-
-    async def wait_lost(self) -> NoReturn:
-        await self.inner.wait_lost()
-
-    async def renew_session(self) -> datetime:
-        return await self.inner.renew_session()
-
-    async def get_state(self) -> bytes | None:
-        return await self.inner.get_state()
-
-    async def set_state(self, state: bytes | None) -> None:
-        await self.inner.set_state(state)
-
-    async def receive(self, limit: int) -> Sequence[Delivery]:
-        return [outward(each, self.number) for each in await self.inner.receive(limit)]
-
-    async def receive_available(self, limit: int) -> Sequence[Delivery]:
-        """As `ReceivesAvailable.receive_available`."""
-        receiver = required(self.inner, ReceivesAvailable)
-        return [outward(each, self.number) for each in await receiver.receive_available(limit)]
-
-    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        await self.inner.settle(inward(delivery), settlement)
-
-    async def renew(self, delivery: Delivery) -> datetime:
-        return await self.inner.renew(inward(delivery))
-
-    async def settle_many(
-        self, settlements: Sequence[tuple[Delivery, Settlement]]
-    ) -> Sequence[BrokerError | None]:
-        """As `SettlesMany.settle_many`."""
-        own = [(inward(delivery), settlement) for delivery, settlement in settlements]
-        return await required(self.inner, SettlesMany).settle_many(own)
 
     def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
         """As `Enlists.enlist`; only a shard in the primary can be settled so."""
         if not self.is_in_primary:
-            raise elsewhere(self.entity.shard(self.number))
+            raise elsewhere(self.entity.shard(self.place))
         return required(self.inner, Enlists).enlist(inward(delivery), settlement)
 
     def enlist_state(self, state: bytes | None) -> TransactedState:
         """As `EnlistsState.enlist_state`, for a shard in the primary."""
         if not self.is_in_primary:
-            raise elsewhere(self.entity.shard(self.number))
+            raise elsewhere(self.entity.shard(self.place))
         return required(self.inner, EnlistsState).enlist_state(state)
-
-    def forget_message(self, delivery: Delivery) -> None:
-        """As `KeepsMessages.forget_message`."""
-        required(self.inner, KeepsMessages).forget_message(inward(delivery))
-
-    @property
-    def takes_back_uncounted(self) -> bool:
-        """As `TakesBack.takes_back_uncounted`."""
-        return required(self.inner, TakesBack).takes_back_uncounted
-
-    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
-        """As `ReceivesDeferred.receive_deferred`."""
-        own = []
-        for each in sequence_numbers:
-            shard, number = inward_number(each)
-            if shard != self.number:
-                raise MessageNotFound(f"{each}: this session has no message with that number")
-            own.append(number)
-        receiver = required(self.inner, ReceivesDeferred)
-        return [outward(each, self.number) for each in await receiver.receive_deferred(own)]
