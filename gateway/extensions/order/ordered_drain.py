@@ -25,7 +25,6 @@ import trio
 
 from gateway.capabilities import SessionReceiver, Sessions
 from gateway.domain.bounded import Bounded
-from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.copies import CopyStep
 from gateway.domain.dead_letters import MALFORMED
 from gateway.domain.entity import EntityPath
@@ -34,7 +33,6 @@ from gateway.domain.envelope_fields import Malformed, NotOurs, order_of
 from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
-    SessionLockLost,
     SessionNotAvailable,
 )
 from gateway.domain.events.gateway import SyphonFailed
@@ -42,9 +40,8 @@ from gateway.domain.message import Delivery
 from gateway.extensions.order.queues import is_ordered_queue, ordered_queues
 from gateway.offering import offered, required
 from gateway.pairing.syphon.backlog_message import BacklogMessage
-from gateway.pairing.syphon.drain import PATIENCE
-from gateway.pairing.syphon.drained_queue import DrainedQueue, DrainKind
-from gateway.pairing.syphon.mover import LOCK_SHARE, Mover
+from gateway.pairing.syphon.drained_queue import PATIENCE, DrainedQueue, DrainKind
+from gateway.pairing.syphon.mover import Mover
 from gateway.ports import Broker
 
 MOST_SESSIONS: Final = 64  # that are locked at once; half of them may wait
@@ -180,7 +177,7 @@ class OrderedDrain:
         self._released.pop(session, None)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._keep_session, receiver, nursery.cancel_scope)
+                nursery.start_soon(self.at.keep_session, receiver, nursery.cancel_scope)
                 alone = offered(self.at.primary, Sessions) is None
                 mover = self.at.mover(receiver, in_session=True, one_by_one=alone)
                 await self._move_session(receiver, mover)
@@ -286,20 +283,6 @@ class OrderedDrain:
         if order_of(delivery.message) != session:
             raise Malformed("the message has no place in the order of its session")
         return unwrapped
-
-    async def _keep_session(self, receiver: SessionReceiver, scope: trio.CancelScope) -> None:
-        """Renew the session's lock. If it was lost, `scope` is cancelled."""
-        while True:
-            now, usual = trio.current_time(), self.at.info.shortest_lock
-            ends = LockEnds.of(receiver.locked_until, self.at.clock(), now, usual)
-            await trio.sleep(max((ends.earliest - now) / LOCK_SHARE, 0.1))
-            with trio.move_on_after(PATIENCE * self.at.options.attempt_timeout):
-                try:
-                    await receiver.renew_session()
-                except SessionLockLost:
-                    scope.cancel()
-                except BrokerError:
-                    pass  # a receive tells whether the session is lost
 
     def _report(self, error: BrokerError) -> None:
         self.at.observer.report(SyphonFailed(queue=self.at.queue, reason=str(error)))

@@ -30,7 +30,7 @@ from gateway.domain.message import Abandon, Delivery
 from gateway.offering import offered
 from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo
 from gateway.pairing.syphon.batch_window import MAX_BATCHES, BatchWindow, ReceivedBatch
-from gateway.pairing.syphon.drained_queue import DrainedQueue
+from gateway.pairing.syphon.drained_queue import PATIENCE, DrainedQueue
 from gateway.pairing.syphon.mover import Mover
 from gateway.ports import Receiver
 
@@ -39,9 +39,6 @@ MAX_SUSPENDED: Final = 10_000  # handles per queue; the locks of further message
 SCAN_PAUSE: Final = 0.6  # seconds, at least, after a batch that moved nothing
 LONGEST_SCAN_PAUSE: Final = 5.0
 MOST_DOUBLINGS: Final = 4  # of `SCAN_PAUSE`, until a pause is as long as the queue's depth allows
-# Attempt time-outs after which a slow batch isn't waited for: more than one, so that a send that
-# has its answer in time is waited for, and less than `mover.LATE`.
-PATIENCE: Final = 1.5
 
 
 @attrs.frozen

@@ -1,15 +1,18 @@
 """A backlog queue with all that a drain needs: the rules that no order of moving changes."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
+import trio
 
+from gateway.capabilities import SessionReceiver
+from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.copies import Copies
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.envelope_fields import NotOurs, WrongMac
-from gateway.domain.errors import BrokerError
+from gateway.domain.errors import BrokerError, SessionLockLost
 from gateway.domain.events.gateway import LeftUntouched
 from gateway.domain.message import Delivery
 from gateway.moments import Moments
@@ -18,10 +21,14 @@ from gateway.pairing.syphon.backlog_message import BacklogQueueInfo, Progress
 from gateway.pairing.syphon.backoff import EntityBackoffs
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.grace import Grace
-from gateway.pairing.syphon.mover import Mover
+from gateway.pairing.syphon.mover import LOCK_SHARE, Mover
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.ports import Broker, Observer, Receiver, WallClock
+
+# Attempt time-outs after which a slow batch isn't waited for: more than one, so that a send that
+# has its answer in time is waited for, and less than `mover.LATE`.
+PATIENCE: Final = 1.5
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -67,6 +74,20 @@ class DrainedQueue:
     def report_untouched(self, messages: int, reason: str) -> None:
         """Report messages that the drain leaves on the queue, for that reason."""
         self.observer.report(LeftUntouched(queue=self.queue, messages=messages, reason=reason))
+
+    async def keep_session(self, receiver: SessionReceiver, scope: trio.CancelScope) -> None:
+        """Renew the lock of a session of the queue. If it was lost, `scope` is cancelled."""
+        while True:
+            now, usual = trio.current_time(), self.info.shortest_lock
+            ends = LockEnds.of(receiver.locked_until, self.clock(), now, usual)
+            await trio.sleep(max((ends.earliest - now) / LOCK_SHARE, 0.1))
+            with trio.move_on_after(PATIENCE * self.options.attempt_timeout):
+                try:
+                    await receiver.renew_session()
+                except SessionLockLost:
+                    scope.cancel()
+                except BrokerError:
+                    pass  # a receive tells whether the session is lost
 
     def mover(
         self, receiver: Receiver, *, in_session: bool = False, one_by_one: bool = False
