@@ -26,6 +26,8 @@ _NETWORK: Final = "://"
 _CONNECTION_STRINGS: Final = ("servicebus:", "storage-queue:")
 _OF_CLUSTERS: Final = ("rabbitmq:", "rabbitmqs:", "amqp:", "amqps:")
 _OWN: Final = ("embedded:", "memory:")
+# The kinds of namespaces whose queues may require sessions, and show their messages.
+HAVE_SESSIONS: Final = frozenset({"embedded", "memory", "servicebus"})
 
 
 def is_own_url(url: str) -> bool:
@@ -207,3 +209,8 @@ def _host(name: str) -> str:
     if address.is_loopback:
         return _LOOPBACK
     return f"[{address}]" if address.version == 6 else str(address)
+
+
+def has_sessions(namespace: Namespace) -> bool:
+    """True if queues of the namespace may require sessions."""
+    return namespace.url.partition(":")[0].lower() in HAVE_SESSIONS

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Message, derive_message
 
 # Short, since messages that a killed syphon had locked wait that long. A syphon renews its locks.
 LOCK: Final = timedelta(seconds=15)
@@ -29,6 +30,9 @@ _MARK: Final = "/x-servicebus-transfer/"
 # Of the queues that one entity alone has. No other prefix would do: syphons that know nothing of
 # such queues list those with `_MARK`, and a request that lists both kinds costs no more than one.
 _OWN: Final = "/x-servicebus-transfer-of/"
+# The same of entities that require sessions: each message there is in the session that it was sent
+# in. Another name, as nobody can tell from a queue that may not be read whether it has sessions.
+_OWN_SESSIONS: Final = "/x-servicebus-transfer-of-sessions/"
 _COMMON: Final = "/x-servicebus-transfer"
 _BESIDE: Final = "/x-pairgate-"
 _HEARTBEATS: Final = f"{_BESIDE}syphons"
@@ -52,7 +56,7 @@ def properties(*, legacy: bool) -> QueueProperties:
 
 def is_backlog(queue: EntityPath) -> bool:
     """True if a queue has the name of a backlog queue, so that its messages have an envelope."""
-    return _MARK in queue.key or _OWN in queue.key
+    return _MARK in queue.key or _OWN in queue.key or keeps_sessions(queue)
 
 
 def largest(queue: EntityPath, limit: int) -> int:
@@ -73,15 +77,33 @@ def queue_prefix(label: str) -> str:
     return f"{label}/x-servicebus-transfer/"
 
 
-def own_queue(label: str, entity: EntityPath) -> EntityPath:
-    """The backlog queue that one entity alone has, where it has one."""
-    return EntityPath(f"{label}{_OWN}{entity.name}")
+def own_queue(label: str, entity: EntityPath, *, sessions: bool = False) -> EntityPath:
+    """
+    The backlog queue that one entity alone has, where it has one. `sessions`: that of an entity
+    that requires sessions, and which requires them, too.
+    """
+    return EntityPath(f"{label}{_OWN_SESSIONS if sessions else _OWN}{entity.name}")
 
 
 def owner_of(queue: EntityPath) -> EntityPath | None:
     """The entity that alone has this backlog queue. None: it is no such queue."""
-    label, mark, _ = queue.key.partition(_OWN)
-    return EntityPath(queue.name[len(label) + len(_OWN) :]) if mark else None
+    for each in (_OWN, _OWN_SESSIONS):
+        label, mark, _ = queue.key.partition(each)
+        if mark:
+            return EntityPath(queue.name[len(label) + len(each) :])
+    return None
+
+
+def keeps_sessions(queue: EntityPath) -> bool:
+    """True if it is the own queue of an entity that requires sessions."""
+    return _OWN_SESSIONS in queue.key
+
+
+def placed(wrapped: Message, message: Message, queue: EntityPath) -> Message:
+    """The wrapped message, in the session of the message where the queue requires sessions."""
+    if not keeps_sessions(queue):
+        return wrapped
+    return derive_message(wrapped, session_id=message.session_id)
 
 
 def listing_prefix(label: str) -> str:

@@ -177,13 +177,17 @@ class BacklogSender:
         primary = self.destination.fingerprint
         wrapped = [
             [
-                self.envelope.wrap(
+                backlog.placed(
+                    self.envelope.wrap(
+                        message,
+                        sending.entity,
+                        attempt=attempt,
+                        now=taken,
+                        primary=primary,
+                        place=next(places),
+                    ),
                     message,
-                    sending.entity,
-                    attempt=attempt,
-                    now=taken,
-                    primary=primary,
-                    place=next(places),
+                    queue,
                 )
                 for message in batch.messages
             ]

@@ -236,7 +236,10 @@ class PairParts:
                 self.secondary,
                 rotation,
                 AcceptedBy.BACKLOG,
-                [make(options, entity_cache) for make in parts("backlog_choices")],
+                [
+                    make(options, entity_cache, self.secondary, self.envelope)
+                    for make in parts("backlog_choices")
+                ],
             ),
             to_spool=self._spool_sender(),
             copies=[make(options, dependencies.observer) for make in parts("second_copies")],

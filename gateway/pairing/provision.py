@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import Sessions
 from gateway.domain import backlog
 from gateway.domain.backlog import BacklogQueue
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
@@ -19,6 +20,7 @@ from gateway.domain.errors import (
     NotSupported,
 )
 from gateway.extensions.listing import parts
+from gateway.offering import offered
 from gateway.pairing.options import PairOptions
 from gateway.pairing.records.place import place_of
 from gateway.ports import Broker
@@ -49,6 +51,7 @@ async def provision(
     Create the backlog queues that are missing, the further ones, and the queue of the records of
     the pair's processes where one can be read; return those that were created.
 
+    A secondary without sessions gets no queue that requires them.
     Needs the Manage right. Existing queues aren't changed. The pair works without records, so that
     a refusal of their queue alone isn't an error.
 
@@ -56,7 +59,10 @@ async def provision(
         BrokerError: a queue could not be created; those created before it stay.
     """
     made = []
+    has_sessions = offered(secondary, Sessions) is not None
     for queue in (*_usual(label, count, properties), *further):
+        if queue.properties.requires_session and not has_sessions:
+            continue
         try:
             await secondary.create_queue(queue.path, queue.properties)
         except EntityExists:

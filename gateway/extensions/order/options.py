@@ -8,7 +8,7 @@ import attrs
 
 from gateway.config.endpoints import STORAGE_QUEUE
 from gateway.config.options import Config, Pairing
-from gateway.config.places import hosts_of, location_of
+from gateway.config.places import HAVE_SESSIONS, hosts_of, location_of
 from gateway.extensions.tables import Table
 
 
@@ -48,10 +48,6 @@ ORDERED: Final = Table[OrderOptions](
 )
 
 
-# The kinds of namespaces whose queues may require sessions, and show their messages.
-_HAVE_SESSIONS: Final = frozenset({"embedded", "memory", "servicebus"})
-
-
 def problems(config: Config) -> Iterator[str]:
     """Yield a line for each error; each begins with the path of a key."""
     pairing = config.pairing
@@ -89,7 +85,7 @@ def _ordered(config: Config, pairing: Pairing, order: OrderOptions) -> Iterator[
             yield f"pairing.ordered[{index}]: an entity or a pattern expected"
     for role, name, able in (
         ("primary", pairing.primary, None),
-        ("secondary", pairing.secondary, _HAVE_SESSIONS),
+        ("secondary", pairing.secondary, HAVE_SESSIONS),
     ):
         namespace = config.namespaces.get(name)
         scheme = "" if namespace is None else namespace.url.partition(":")[0].lower()

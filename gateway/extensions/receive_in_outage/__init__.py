@@ -13,7 +13,7 @@ EXTENSION: Final = Extension(
     lists_primary=["queues:depend_on_primary"],
     backlog_choices=["queues:choose"],
     pairs=["queues:add"],
-    drains=["drain:OWN"],
+    drains=["session_drain:OWN"],
     wrappers=["feature:BOTH_SIDES"],
     namespace_findings=["check:check_queues"],
 )

@@ -174,6 +174,9 @@ def unwrap(opening: BacklogOpening, entity: EntityPath, delivery: Delivery) -> U
     unwrapped = open_delivery(delivery, opening.envelope, opening.destination)
     if unwrapped.entity != entity:
         raise NotOurs(f"the message was sent to {unwrapped.entity}, not to {entity}")
+    session_id = delivery.message.session_id
+    if session_id is not None and session_id != unwrapped.message.session_id:
+        raise Malformed("the message is in another session than the one that it was sent in")
     return unwrapped
 
 

@@ -1,8 +1,9 @@
 """The pair, with receivers that get diverted messages from the backlog as well."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 
 import attrs
 
@@ -10,34 +11,42 @@ from gateway.brokers.joined.receiver import open_joined_receiver
 from gateway.brokers.joined.sequence import inward_number, outward
 from gateway.capabilities import (
     Peeks,
+    SessionReceiver,
+    Sessions,
     described,
 )
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.message import Delivery, ReceiveMode
 from gateway.extensions.receive_in_outage.backlog_receiver import BacklogOpening, shown
+from gateway.extensions.receive_in_outage.options import ReceiveInOutageOptions
+from gateway.extensions.receive_in_outage.sessions import open_two_sided_session
 from gateway.extensions.receive_in_outage.sides import BACKLOG, PRIMARY, BothSides
 from gateway.forwarding_broker import ReceiveWrapper
 from gateway.frontends.outages import Outages
 from gateway.offering import offered, required
+from gateway.pairing.entity_cache import EntityCache
 from gateway.ports import Broker, Receiver, WallClock
 
 
 @attrs.define(eq=False, kw_only=True)
 class TwoSidedBroker(ReceiveWrapper):
     """
-    A `Broker` whose entities that have a backlog queue for themselves, by `queue_of`, are received
-    from at both namespaces. Sends and sessions are the pair's.
+    A `Broker` whose entities that have a backlog queue for themselves, by `options`, are received
+    from at both namespaces. Sends are the pair's.
     """
 
     broker: Broker
     secondary: Broker
-    queue_of: Callable[[EntityPath], EntityPath | None]  # on the backlog; None: it has none
+    label: str
+    options: ReceiveInOutageOptions
+    entity_cache: EntityCache
     opening: BacklogOpening
     rng: random.Random
     clock: WallClock
     _outages: Outages = attrs.field(init=False)
     _outages_of_backlog: Outages = attrs.field(init=False)
+    _silent: set[int] = attrs.field(factory=set, init=False)  # sides that kept a session waiting
 
     def __attrs_post_init__(self) -> None:
         self._outages, self._outages_of_backlog = Outages(self.broker), Outages(self.secondary)
@@ -50,10 +59,45 @@ class TwoSidedBroker(ReceiveWrapper):
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AbstractAsyncContextManager[Receiver]:
         """As `Broker.open_receiver`: of both sides, if the entity has a queue on the backlog."""
-        queue = self.queue_of(entity)
+        queue = self.options.queue_of(self.label, entity)
         if queue is None:
             return self.broker.open_receiver(entity, mode)
-        sides = BothSides(
+        sides = self._sides(entity, queue)
+        return open_joined_receiver(sides, entity, mode, clock=self.clock, rng=self.rng)
+
+    def open_session(
+        self,
+        entity: EntityPath,
+        session_id: str | None,
+        mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
+    ) -> AbstractAsyncContextManager[SessionReceiver]:
+        """
+        As `Sessions.open_session`, at both sides. In receive-and-delete mode at the primary alone,
+        as a message of the backlog is locked until it can be read.
+        """
+        queue = self.options.queue_of(self.label, entity, sessions=True)
+        has_sessions = offered(self.secondary, Sessions) is not None
+        if queue is None or not has_sessions or mode is not ReceiveMode.PEEK_LOCK:
+            return required(self.broker, Sessions).open_session(entity, session_id, mode)
+        sides = self._sides(entity, queue)
+        return open_two_sided_session(
+            sides, session_id, self._silent, clock=self.clock, rng=self.rng
+        )
+
+    async def list_sessions(
+        self,
+        entity: EntityPath,
+        *,
+        updated_since: datetime | None = None,
+        skip: int = 0,
+        top: int = 100,
+    ) -> Sequence[str]:
+        """As `Sessions.list_sessions`, of the primary."""
+        sessions = required(self.broker, Sessions)
+        return await sessions.list_sessions(entity, updated_since=updated_since, skip=skip, top=top)
+
+    def _sides(self, entity: EntityPath, queue: EntityPath) -> BothSides:
+        return BothSides(
             primary=self.broker,
             secondary=self.secondary,
             entity=entity,
@@ -63,7 +107,6 @@ class TwoSidedBroker(ReceiveWrapper):
             outages_of_backlog=self._outages_of_backlog,
             rng=self.rng,
         )
-        return open_joined_receiver(sides, entity, mode, clock=self.clock, rng=self.rng)
 
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
@@ -75,7 +118,9 @@ class TwoSidedBroker(ReceiveWrapper):
         Raises:
             BrokerError: the primary can't be asked, and the backlog shows nothing.
         """
-        peeks, queue = required(self.broker, Peeks), self.queue_of(entity)
+        peeks, known = required(self.broker, Peeks), self.entity_cache.of(entity)
+        requires_session = known is not None and known.requires_session is True
+        queue = self.options.queue_of(self.label, entity, sessions=requires_session)
         if queue is None:
             return await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
         place, number = inward_number(max(from_sequence, 0))
@@ -120,7 +165,7 @@ class TwoSidedBroker(ReceiveWrapper):
         return await self._with_backlog(await described(self.broker, entity))
 
     async def _with_backlog(self, info: EntityInfo) -> EntityInfo:
-        queue = self.queue_of(info.path)
+        queue = self.options.queue_of(self.label, info.path, sessions=info.requires_session)
         if queue is None or info.active is None:
             return info
         try:

@@ -26,29 +26,31 @@ async def check_queues(
     broker: Broker, namespace: Namespace, config: Config, findings: Findings
 ) -> None:
     """
-    Refuse topics and queues that require sessions, as far as the primary describes them, and
-    patterns for a secondary that doesn't list its queues.
+    Refuse topics, and queues that require sessions where the secondary has none, as far as the
+    primary describes them, and patterns for a secondary that doesn't list its queues.
     """
     pairing = config.pairing
     if pairing is None:
         return
     wanted = pairing.options.of(RECEIVE_IN_OUTAGE)
     if pairing.primary == namespace.name:
-        await _check_named(broker, wanted.queues, findings)
+        await _check_named(broker, config, wanted.queues, findings)
         if wanted.patterns:
-            await _check_matching(broker, wanted, pairing.options.label, findings)
+            await _check_matching(broker, config, wanted, pairing.options.label, findings)
     if pairing.secondary == namespace.name and wanted.patterns:
         await _check_listing(broker, namespace, pairing.options.label, findings)
 
 
-async def _check_named(broker: Broker, queues: Sequence[EntityPath], findings: Findings) -> None:
+async def _check_named(
+    broker: Broker, config: Config, queues: Sequence[EntityPath], findings: Findings
+) -> None:
     topology = offered(broker, Topology)
     for entity in queues:
         refused: str | None = None
         with suppress(BrokerError, trio.TooSlowError), trio.fail_after(ASK_SECONDS):
             try:
                 if (await broker.inspect(entity)).requires_session:
-                    refused = sessions_refused(entity)
+                    refused = sessions_refused(config, entity)
             except EntityNotFound:
                 if topology is not None:
                     await topology.inspect_topic(entity)
@@ -58,13 +60,15 @@ async def _check_named(broker: Broker, queues: Sequence[EntityPath], findings: F
 
 
 async def _check_matching(
-    broker: Broker, wanted: ReceiveInOutageOptions, label: str, findings: Findings
+    broker: Broker, config: Config, wanted: ReceiveInOutageOptions, label: str, findings: Findings
 ) -> None:
     with suppress(BrokerError, trio.TooSlowError), trio.fail_after(ASK_SECONDS):
         for info in await list_known(broker):
             if info.requires_session and wanted.queue_of(label, info.path):
-                text = f"receive_in_outage: {sessions_refused(info.path)}"
-                findings.add(f"queue {info.path}", Grade.NOTE, text)
+                refused = sessions_refused(config, info.path)
+                if refused is not None:
+                    text = f"receive_in_outage: {refused}"
+                    findings.add(f"queue {info.path}", Grade.NOTE, text)
 
 
 async def _check_listing(

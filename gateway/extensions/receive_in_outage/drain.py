@@ -19,13 +19,14 @@ from gateway.domain.backlog import owner_of
 from gateway.domain.copies import CopyEvent, CopyStep
 from gateway.domain.dead_letters import MALFORMED
 from gateway.domain.entity import EntityPath
+from gateway.domain.envelope import Unwrapped
 from gateway.domain.envelope_fields import Malformed, NotOurs
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.message import Abandon, Delivery
 from gateway.pairing.syphon.backlog_message import BacklogMessage
-from gateway.pairing.syphon.drained_queue import DrainedQueue, DrainKind
+from gateway.pairing.syphon.drained_queue import DrainedQueue
 from gateway.pairing.syphon.mover import Mover
-from gateway.ports import Broker, Receiver
+from gateway.ports import Receiver
 
 # Seconds for which the primary counts as well after its answer. It is asked before messages are
 # handed over to it: in an outage each of them would be held for an attempt.
@@ -76,7 +77,7 @@ class OwnDrain:
 
     async def _drain(self, receiver: Receiver) -> None:
         """Move messages until the entity is suspended, or the queue is paused."""
-        mover = self.at.mover(receiver)
+        mover = self._mover(receiver)
         while not self.at.backoffs.is_suspended(self._entity):
             await self.at.backoffs.wait_for_more()
             deliveries = await self._receive(receiver)
@@ -162,7 +163,7 @@ class OwnDrain:
             except Malformed as error:
                 await mover.dead_letter(delivery, MALFORMED, str(error))
             else:
-                message = BacklogMessage.of(self.at.queue, delivery, unwrapped, now)
+                message = self._message(mover.receiver, delivery, unwrapped, now)
                 step = mover.claim(message)
                 if step is CopyStep.COMPLETE:
                     await mover.complete(delivery, message.copy)
@@ -172,19 +173,15 @@ class OwnDrain:
             self.at.report_untouched(messages, reason)
         return groups
 
+    def _mover(self, receiver: Receiver) -> Mover:
+        return self.at.mover(receiver)
+
+    def _message(
+        self, receiver: Receiver, delivery: Delivery, unwrapped: Unwrapped, now: float
+    ) -> BacklogMessage:
+        return BacklogMessage.of(self.at.queue, delivery, unwrapped, now)
+
     async def _give_back(self, receiver: Receiver, deliveries: Sequence[Delivery]) -> None:
         """Release the locks, for receivers; a lock that isn't released ends by itself."""
         back = [(each.handle, Abandon(delivered=False)) for each in deliveries]
         await settle_all(receiver, back, self.at.options.attempt_timeout)
-
-
-def _none(_label: str, _source: Broker) -> Sequence[EntityPath]:
-    """Only the configuration and a list of queues tell their names."""
-    return ()
-
-
-OWN: Final = DrainKind(
-    covers=lambda queue: owner_of(queue) is not None,
-    queues=_none,
-    make=lambda queue: OwnDrain(at=queue),
-)

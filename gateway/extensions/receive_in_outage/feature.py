@@ -39,7 +39,9 @@ async def _receive_from_both(
     two_sided = TwoSidedBroker(
         broker=broker,
         secondary=to_backlog.broker,
-        queue_of=partial(wanted.queue_of, options.label),
+        label=options.label,
+        options=wanted,
+        entity_cache=pair.entity_cache,
         opening=opening,
         rng=runtime.rng("receivers of the backlog"),
         clock=runtime.now,

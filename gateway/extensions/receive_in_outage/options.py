@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from gateway.config.options import Config, Pairing
+from gateway.config.places import HAVE_SESSIONS, has_sessions
 from gateway.domain.backlog import is_of_pair, own_queue
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
@@ -35,15 +36,21 @@ class ReceiveInOutageOptions:
         """Each other text of the option, in lower case."""
         return tuple(each.lower() for each in self.receive_in_outage if is_pattern(each))
 
-    def queue_of(self, label: str, entity: EntityPath) -> EntityPath | None:
-        """The backlog queue that the entity has for itself; None: it has none."""
+    def queue_of(
+        self, label: str, entity: EntityPath, *, sessions: bool = False
+    ) -> EntityPath | None:
+        """
+        The backlog queue that the entity has for itself; None: it has none. `sessions`: the entity
+        requires sessions.
+        """
         if not self.receive_in_outage:
             return None
         for each in self.queues:
             if each == entity:
-                return own_queue(label, each)
-        matches = any(fnmatchcase(entity.key, each) for each in self.patterns)
-        return own_queue(label, entity) if matches and not _fault_of(label, entity) else None
+                return own_queue(label, each, sessions=sessions)
+        if not any(fnmatchcase(entity.key, each) for each in self.patterns):
+            return None
+        return None if _fault_of(label, entity) else own_queue(label, entity, sessions=sessions)
 
 
 RECEIVE_IN_OUTAGE: Final = Table[ReceiveInOutageOptions](
@@ -105,7 +112,7 @@ def _fault_of(label: str, path: EntityPath) -> str | None:
             f" {path.name!r}"
         )
     try:
-        EntityPath.parse(own_queue(label, path).name)
+        EntityPath.parse(own_queue(label, path, sessions=True).name)
     except InvalidRequest as error:
         return str(error)
     return None
@@ -147,7 +154,7 @@ def _wrong_entity(config: Config, pairing: Pairing, name: str) -> str | None:
         return topic_refused(path)
     for queue in primary.plan.queues:
         if queue.path == path and queue.properties.requires_session:
-            return sessions_refused(path)
+            return sessions_refused(config, path)
     return None
 
 
@@ -159,9 +166,19 @@ def topic_refused(path: EntityPath) -> str:
     )
 
 
-def sessions_refused(path: EntityPath) -> str:
-    """The words about a queue that requires sessions."""
+def sessions_refused(config: Config, path: EntityPath) -> str | None:
+    """The words about a queue that requires sessions; None: it can be received from."""
+    pairing = config.pairing
+    assert pairing is not None, "the queue is a pair's"
+    if pairing.encrypt:
+        return (
+            f"{path} requires sessions, whose ids the backlog must be able to read: its messages"
+            " can't be received from there if they are encrypted"
+        )
+    secondary = config.namespaces[pairing.secondary]
+    if has_sessions(secondary):
+        return None
     return (
-        f"{path} requires sessions: a session is served at one side at a time, so that its messages"
-        " can't be received from the backlog"
+        f"{path} requires sessions, which the secondary {secondary.name} doesn't have:"
+        f" {', '.join(sorted(HAVE_SESSIONS))} have them"
     )

@@ -62,7 +62,9 @@ def two_sided(harness: Harness, pair: Pair, done: list[int]) -> TwoSidedBroker:
     return TwoSidedBroker(
         broker=pair.broker,
         secondary=harness.secondary.broker,
-        queue_of=partial(pair.broker.ways.options.of(RECEIVE_IN_OUTAGE).queue_of, LABEL),
+        label=LABEL,
+        options=pair.broker.ways.options.of(RECEIVE_IN_OUTAGE),
+        entity_cache=pair.entity_cache,
         opening=BacklogOpening(
             envelope=to_backlog.envelope,
             destination=pair.destination,

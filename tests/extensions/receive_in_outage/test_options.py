@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -10,6 +11,8 @@ from gateway.extensions.receive_in_outage.options import overlap
 from tests.command_line import PAIR, pairgate
 from tests.config.texts import config, problems
 from tests.stores import make_stores
+
+SESSIONS: Final = '{ "Name": "orders", "Properties": { "RequiresSession": true } }'
 
 
 @pytest.mark.parametrize(
@@ -49,15 +52,16 @@ def test_a_queue_that_cant_be_received_from_in_an_outage_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("planned", "words"),
+    ("planned", "west", "words"),
     [
-        ('{ "Name": "orders", "Properties": { "RequiresSession": true } }', "requires sessions"),
-        (None, "is a topic"),
+        (SESSIONS, "rabbitmq://user@host", "orders requires sessions, which the secondary west"),
+        (SESSIONS, "encrypted", "orders requires sessions, whose ids the backlog"),
+        (None, "embedded:west.db", "orders is a topic"),
     ],
-    ids=["sessions", "topic"],
+    ids=["no sessions", "encrypted", "topic"],
 )
 def test_a_start_refuses_a_queue_that_the_configuration_plans_otherwise(
-    planned: str | None, words: str, tmp_path: Path
+    planned: str | None, west: str, words: str, tmp_path: Path
 ) -> None:
     queues, topics = ("", '{ "Name": "orders" }') if planned is None else (planned, "")
     (tmp_path / "Config.json").write_text(
@@ -66,8 +70,12 @@ def test_a_start_refuses_a_queue_that_the_configuration_plans_otherwise(
     )
     east = '[namespaces.east]\nentities = "Config.json"\n'
     text = PAIR.replace("[namespaces.east]\n", east) + 'receive_in_outage = ["orders"]\n'
+    if west == "encrypted":
+        text += "encrypt = true\n"
+    else:
+        text = text.replace("embedded:west.db", west)
 
-    with pytest.raises(ConfigError, match=f"orders {words}"):
+    with pytest.raises(ConfigError, match=words):
         config(text, tmp_path)
 
 
@@ -93,7 +101,7 @@ def test_patterns_overlap_if_a_name_matches_both(one: str, other: str, common: b
     assert overlap(other, one) is common
 
 
-def test_provision_makes_the_queue_of_each_match_that_needs_no_session(tmp_path: Path) -> None:
+def test_provision_makes_the_queue_of_each_match(tmp_path: Path) -> None:
     file = tmp_path / "pairgate.toml"
     file.write_text(f'{PAIR}receive_in_outage = ["pay/*"]\n')
     make_stores(file)
@@ -104,7 +112,19 @@ def test_provision_makes_the_queue_of_each_match_that_needs_no_session(tmp_path:
 
     assert "/x-servicebus-transfer-of/pay/a" in made.output
     assert made.output.count("/x-servicebus-transfer-of/") == 1
+    assert "/x-servicebus-transfer-of-sessions/pay/jobs" in made.output
+    assert made.output.count("/x-servicebus-transfer-of-sessions/") == 1
+
+
+def test_check_notes_a_match_that_cant_be_received_from(tmp_path: Path) -> None:
+    file = tmp_path / "pairgate.toml"
+    file.write_text(f'{PAIR}encrypt = true\nreceive_in_outage = ["pay/*"]\n')
+    make_stores(file)
+    made = pairgate("create", "queue", "pay/jobs", "--sessions", "--config", file)
+    assert made.exit_code == 0
+
     checked = pairgate("check", "--config", file, "--json")
+
     findings = json.loads(checked.stdout)["findings"]
     [noted] = [each for each in findings if each["subject"] == "queue pay/jobs"]
     assert (noted["grade"], "requires sessions" in noted["text"]) == ("note", True)
@@ -112,7 +132,7 @@ def test_provision_makes_the_queue_of_each_match_that_needs_no_session(tmp_path:
 
 def test_check_refuses_what_the_primary_describes_otherwise(tmp_path: Path) -> None:
     file = tmp_path / "pairgate.toml"
-    file.write_text(f'{PAIR}receive_in_outage = ["orders", "jobs", "news"]\n')
+    file.write_text(f'{PAIR}encrypt = true\nreceive_in_outage = ["orders", "jobs", "news"]\n')
     make_stores(file)
     for kind, name, options in (("queue", "jobs", ["--sessions"]), ("topic", "news", [])):
         assert pairgate("create", kind, name, *options, "--config", file).exit_code == 0

@@ -16,8 +16,11 @@ SEEDS = range(3)
 PLANTED = Path(__file__).with_name("planted")
 
 
-def test_no_message_is_lost_or_completed_twice_while_receivers_and_syphons_are_killed() -> None:
-    verdicts = {seed: judge(seed) for seed in SEEDS}
+@pytest.mark.parametrize("sessions", [False, True], ids=["messages", "sessions"])
+def test_no_message_is_lost_or_completed_twice_while_receivers_and_syphons_are_killed(
+    sessions: bool,
+) -> None:
+    verdicts = {seed: judge(seed, sessions=sessions) for seed in SEEDS}
 
     assert {seed: each.broken for seed, each in verdicts.items() if each.broken} == {}
     assert all(each.acknowledged > 1000 for each in verdicts.values())

@@ -1,0 +1,111 @@
+"""
+A session that is held at the backlog alone, as the primary is away.
+
+It ends once the primary answers, the messages that it has given are settled, and the backlog has no
+more of them: the client accepts the session again, at both sides. Its state stays at the primary.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, NoReturn
+
+import attrs
+import trio
+
+from gateway.capabilities import SessionReceiver
+from gateway.changes import Changes
+from gateway.domain.errors import BrokerError, SessionLockLost, Unavailable
+from gateway.domain.message import Delivery, Settlement
+from gateway.extensions.receive_in_outage.backlog_receiver import BacklogReceiver
+from gateway.frontends.outages import Outages
+
+IDLE: Final = 1.0  # seconds without a message, after which the session may go on at the primary
+
+
+@attrs.define(eq=False, kw_only=True)
+class BacklogSession(BacklogReceiver):
+    """A `SessionReceiver` of messages on the backlog."""
+
+    inner: SessionReceiver
+    outages: Outages  # of the primary
+    _held: set[int] = attrs.field(factory=set, init=False)  # sequence numbers, until settled
+    _settled: Changes = attrs.field(factory=Changes, init=False)
+
+    @property
+    def session_id(self) -> str:
+        return self.inner.session_id
+
+    @property
+    def locked_until(self) -> datetime:
+        return self.inner.locked_until
+
+    async def wait_lost(self) -> NoReturn:
+        await self.inner.wait_lost()
+
+    async def renew_session(self) -> datetime:
+        return await self.inner.renew_session()
+
+    async def get_state(self) -> bytes | None:
+        """As `SessionReceiver.get_state`. Raises `Unavailable`: only the primary has it."""
+        raise self._without_state()
+
+    async def set_state(self, state: bytes | None) -> None:
+        """As `SessionReceiver.set_state`. Raises `Unavailable`: only the primary has it."""
+        raise self._without_state()
+
+    def _without_state(self) -> Unavailable:
+        return Unavailable(
+            f"{self.entity}: the state of session {self.session_id!r} is at the primary, which"
+            " could not be reached when the session was accepted"
+        )
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """As `Receiver.receive`. Raises `SessionLockLost`: the session goes on at the primary."""
+        found: Sequence[Delivery] = ()
+        failure: BrokerError | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cancel_when_over, nursery.cancel_scope)
+            try:
+                found = await BacklogReceiver.receive(self, limit)
+            except BrokerError as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if not found:
+            raise SessionLockLost(
+                f"{self.entity}: session {self.session_id!r} goes on at the primary: accept it"
+                " again"
+            )
+        return found
+
+    async def _cancel_when_over(self, receiving: trio.CancelScope) -> None:
+        while self._held:
+            await self._settled.wait_next()
+        await trio.sleep(IDLE)
+        await self.outages.wait_answer(self.entity)
+        receiving.cancel()
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        try:
+            await BacklogReceiver.settle(self, delivery, settlement)
+        finally:
+            self._release([delivery])
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`."""
+        try:
+            return await BacklogReceiver.settle_many(self, settlements)
+        finally:
+            self._release([delivery for delivery, _ in settlements])
+
+    def _release(self, deliveries: Sequence[Delivery]) -> None:
+        self._held.difference_update(each.sequence_number for each in deliveries)
+        self._settled.notify()
+
+    async def _opened(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        found = await BacklogReceiver._opened(self, deliveries)
+        self._held.update(each.sequence_number for each in found)
+        return found
