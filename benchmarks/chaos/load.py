@@ -182,6 +182,7 @@ class Watcher:
                 process=f"gateway {pid}",
                 inflight=waiting * len(BODY),
                 processor=processor,
+                load=os.getloadavg()[0] / (os.cpu_count() or 1),
             )
         )
 

@@ -325,12 +325,16 @@ class Drained(Record):
 
 @value(kw_only=True)
 class Sampled(Record):
-    """A watcher's measurement of a process at that moment. `polls` and `processor` are totals."""
+    """
+    A watcher's measurement of a process at that moment. `polls` and `processor` are totals; `load`
+    are the threads of the whole machine that want a processor, for each one that it has.
+    """
 
     process: str
     inflight: int  # bytes of unanswered sends
     polls: int = 0  # requests without a message to move: empty receives, probes, peeks
     processor: float = 0.0  # seconds of processor time
+    load: float = 0.0
 
 
 @attrs.define(eq=False)

@@ -4,12 +4,21 @@ Decides every invariant of a run from its history.
 `verdict.py` judges each message; `safety.py` and `liveness.py` judge the rest.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 
 import attrs
 
-from gateway.checker.history import Closed, FaultEnded, Healed, Killed, Opened, Run, RunBegan
+from gateway.checker.history import (
+    Closed,
+    FaultEnded,
+    Healed,
+    Killed,
+    Opened,
+    Run,
+    RunBegan,
+    Sampled,
+)
 from gateway.checker.judgements import Decision, Invariant, Validity, decide
 from gateway.checker.liveness import (
     backlog_drains,
@@ -63,12 +72,21 @@ TIMED: Final = frozenset(
     }
 )
 
+# The harness says by moments which copies an unknown outcome may have made.
+COPIES: Final = frozenset({Invariant.S6})
+# Why an entity left the primary. That a message reaches its own entity, S5 as well, is never in
+# doubt.
+CAUSES: Final = frozenset({Invariant.S5, Invariant.S9})
+# For each processor. A gateway with a tenth of a processor's time has sends of 12 s at a primary
+# that answers others in 0.7 s: seen at 8.
+MOST_LOAD: Final = 5.0
+
 
 @attrs.frozen(kw_only=True)
 class Judgement:
     """
     The decisions on a run. `undecided` is the reason why nothing is decided; there are then no
-    decisions. `late` says how late the harness itself was: no promise of time is broken then.
+    decisions. `late` says how late the harness itself was: what depends on time isn't broken then.
     """
 
     undecided: tuple[str, ...]
@@ -100,9 +118,21 @@ def judge_run(records: Iterable[Record], rules: Rules | None = None) -> Judgemen
     if undecided:
         return Judgement(undecided=undecided, decisions=(), verdict=verdict)
     late = _lateness(run)
-    decisions = _joined([*_of_messages(run, verdict), *_of_the_run(run, verdict)])
-    doubted = tuple(_doubted(one, late) if late else one for one in decisions)
-    return Judgement(undecided=(), decisions=doubted, verdict=verdict, late=late)
+    doubtful = TIMED | COPIES if late else TIMED
+    late = late or _overload(run)
+    found = [
+        *(_doubted(one, late, doubtful) for one in _of_messages(run, verdict)),
+        *(_doubted(one, late, doubtful | CAUSES) for one in _of_the_run(run, verdict)),
+    ]
+    return Judgement(undecided=(), decisions=tuple(_joined(found)), verdict=verdict, late=late)
+
+
+def _overload(run: Run) -> str:
+    """The text if the machine had too much to do for its processors."""
+    load = max((one.load for one in run.all(Sampled)), default=0.0)
+    if load <= MOST_LOAD:
+        return ""
+    return f"{load:.1f} threads wanted each processor: the harness had no time"
 
 
 def _lateness(run: Run) -> str:
@@ -114,9 +144,10 @@ def _lateness(run: Run) -> str:
     return f"a producer was {latest:.1f} s late with a send: the harness had no time"
 
 
-def _doubted(decision: Decision, late: str) -> Decision:
-    """The decision of a run whose harness was late."""
-    if decision.validity is not Validity.BROKEN or decision.invariant not in TIMED:
+def _doubted(decision: Decision, late: str, doubtful: Set[Invariant]) -> Decision:
+    """The decision of a run whose harness was late, if `late` says so."""
+    broken = decision.validity is Validity.BROKEN
+    if not late or not broken or decision.invariant not in doubtful:
         return decision
     problems = (late, *decision.problems)
     return attrs.evolve(decision, validity=Validity.UNDECIDED, problems=problems)

@@ -374,17 +374,35 @@ def test_a_bad_history_breaks_exactly_its_invariant(name):
     assert judgement.with_validity(Validity.BROKEN) == [invariant]
 
 
+MOMENTS = {Invariant.S10, *(each for each in Invariant if each.name.startswith("L"))}
+MISROUTED = "another entity"  # breaks S5, whatever the machine has to do
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("load", [5.0, 5.1])
+def test_a_machine_without_time_for_a_gateway_decides_neither_moments_nor_causes(name, load):
+    records, invariant = BROKEN[name]
+    busy = Sampled(at=311, process="gateway", inflight=0, load=load)
+
+    judgement = judge_run(run_of([*records, busy]))
+
+    causes = {Invariant.S5, Invariant.S9} if name != MISROUTED else set()
+    doubted = load > 5.0 and invariant in MOMENTS | causes
+    assert judgement.with_validity(Validity.BROKEN) == ([] if doubted else [invariant])
+    assert (invariant in judgement.with_validity(Validity.UNDECIDED)) == doubted
+
+
 @pytest.mark.parametrize("name", BROKEN)
 @pytest.mark.parametrize("late", [1.0, 1.1])
-def test_a_harness_that_was_late_breaks_no_promise_of_time(name, late):
+def test_a_harness_that_was_late_decides_neither_moments_nor_causes_nor_copies(name, late):
     records, invariant = BROKEN[name]
     sent = Invoked(at=50 + late, message_id="late", entity="late", fingerprint="f", due=50.0)
     answer = Unknown(at=50 + late, message_id="late")
-    moments = {Invariant.S10, *(each for each in Invariant if each.name.startswith("L"))}
+    causes = {Invariant.S5, Invariant.S9} if name != MISROUTED else set()
 
     judgement = judge_run(run_of([*records, sent, answer]))
 
-    doubted = late > 1.0 and invariant in moments
+    doubted = late > 1.0 and invariant in MOMENTS | causes | {Invariant.S6}
     assert judgement.with_validity(Validity.BROKEN) == ([] if doubted else [invariant])
     assert (invariant in judgement.with_validity(Validity.UNDECIDED)) == doubted
     assert (judgement.late != "") == (late > 1.0)
