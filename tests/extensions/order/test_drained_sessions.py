@@ -23,6 +23,7 @@ from gateway.pairing.syphon.backlog_message import BacklogQueueInfo
 from tests.harness.faults import Hang, Operation, Refuse
 from tests.harness.retained import entries
 from tests.pairing.harness import (
+    BILLS,
     LABEL,
     ORDERS,
     Slow,
@@ -509,3 +510,95 @@ async def test_no_message_passes_a_refused_one_whose_dead_letter_is_unconfirmed(
     assert early == []
     assert source.released[0] - began == pytest.approx(1, abs=0.01)
     assert await harness.primary.ids() == ["refused", "a"]
+
+
+async def test_no_message_passes_one_before_a_malformed_one_that_isnt_dead_lettered(harness):
+    drain, _ = await started(harness, lock=60, batch=2)
+    await divert(harness, 1, "refused")
+    await divert_malformed(harness, "bad")
+    await divert(harness, 1, "a")
+    harness.primary.fail(refuse(InvalidRequest, "no"), SEND, times=1)
+    harness.secondary.fail(Refuse(), SETTLE, times=1)
+
+    await drained(harness, drain, 10)
+
+    assert await harness.primary.ids() == ["refused", "a"]
+
+
+async def test_a_session_that_is_left_for_the_others_is_left_at_once(harness):
+    drain, source = await started(harness, most=1, batch=1)
+    await divert(harness, 1, "a", "b")
+    harness.primary.fail(Refuse(), SEND)
+    began = trio.current_time()
+
+    await drained(harness, drain, 0.9)
+
+    assert source.limits == [1]
+    assert source.released[0] == pytest.approx(began, abs=0.01)
+
+
+async def test_a_lost_session_that_is_locked_again_waits_for_the_send_under_way(harness):
+    drain, source = await started(harness, attempt_timeout=600.0)
+    await divert(harness, 1, "a", "b")
+    harness.primary.fail(Slow(30), SEND, times=1)
+    harness.secondary.fail(Refuse(), RENEW, times=12)  # the lock runs out
+
+    with trio.move_on_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drain.run)
+            await trio.sleep(50)
+            left = len(source.released)
+            nursery.cancel_scope.cancel()
+
+    assert left == len(source.locked)
+    assert source.locked.count(session_of(1)) > 1
+    assert list(dict.fromkeys(await harness.primary.ids())) == ["a", "b"]
+    assert await harness.secondary.ids(QUEUE) == []
+
+
+async def test_a_session_that_was_released_and_is_moved_is_forgotten(harness):
+    drain, _ = await started(harness, lock=60, most=1)
+    await divert(harness, 1, "a")
+    await drained(harness, drain, 1)
+    empty = entries(drain) - entries(drain.at)
+    await divert(harness, 2, "b")
+    harness.primary.fail(Refuse(), SEND, times=1)
+
+    await drained(harness, drain, 0.5)
+    released = entries(drain) - entries(drain.at)
+    await drained(harness, drain, 10)
+
+    assert await harness.primary.ids() == ["a", "b"]
+    assert released > empty
+    assert entries(drain) - entries(drain.at) == empty
+
+
+async def test_a_session_that_is_listed_twice_is_locked_once_and_takes_one_place(harness):
+    drain, source = await started(harness, most=2)
+    await divert(harness, 1, "foreign", pair="west")
+    source.pages = {0: []}
+    harness.primary.fail(Slow(5), SEND, entity=ORDERS)
+
+    with trio.move_on_after(LOCK - 0.1):  # so long sessions are searched beside the foreign one
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drain.run)
+            await trio.sleep(0.5)
+            await divert(harness, 2, "a")
+            await divert(harness, 3, "b", entity=BILLS)
+            source.pages = {0: [session_of(2), session_of(2), session_of(3)]}
+
+    assert [wanted for wanted, _ in source.opened].count(session_of(2)) == 1
+    assert await harness.primary.ids(BILLS) == ["b"]
+
+
+async def test_two_messages_of_one_attempt_are_two_copies(harness):
+    drain, _ = await started(harness, lock=60)
+    wrapped = envelope().wrap(
+        message("a"), ORDERS, attempt="1", now=harness.clock(), place=f"{session_of(1)}.0.1"
+    )
+    await harness.secondary.store.send(QUEUE, [wrapped, wrapped])
+
+    await drained(harness, drain, 5)
+
+    assert await harness.primary.ids() == ["a", "a"]
+    assert await harness.secondary.ids(QUEUE) == []
