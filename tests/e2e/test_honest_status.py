@@ -6,6 +6,8 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 import attrs
 import pytest
@@ -69,9 +71,20 @@ class Installation:
         self.audits.append(Audit(begin, time.time(), messages))
         return messages
 
-    async def ask(self) -> Answer:
+    async def status(self) -> Any:
         _, body = await trio.to_thread.run_sync(get, self.gateway.ports[1], "/status")
-        told = json.loads(body)
+        return json.loads(body)
+
+    async def first_good_status(self) -> Any:
+        with trio.fail_after(PATIENCE):
+            while True:
+                status = await self.status()
+                if status["good"]:
+                    return status
+                await trio.sleep(0.5)
+
+    async def ask(self) -> Answer:
+        told = await self.status()
         end = time.time()
         _, metrics = await trio.to_thread.run_sync(get, self.gateway.ports[1], "/metrics")
         backlog = told["pair"]["backlog"]
@@ -236,3 +249,31 @@ async def test_at_no_moment_of_an_outage_do_status_metrics_and_log_contradict_th
     else:
         assert (left, last.good, code, restarted.good) == (diverted, False, 1, False)
         assert any("no syphon moves them" in text for text in restarted.problems)
+
+
+async def test_an_entity_that_waits_after_a_return_that_did_not_last_is_no_problem(
+    nodes: Nodes, gateways: Gateways
+) -> None:
+    async with installation_of(nodes, gateways, management=False, syphon=True) as installation:
+        gateway, label = installation.gateway, installation.label
+        assert await send(gateway.address, label, b"x") == (201, "primary")
+        for outage in (1, 2):
+            installation.proxy.fault = Refuse()
+            assert (await send(gateway.address, label, b"x"))[0] == 201
+            await gateway.until(partial(moves, gateway, "secondary", outage), PATIENCE)
+            in_outage = await installation.status()
+            installation.proxy.fault = Pass()
+            if outage == 1:
+                await gateway.until(partial(moves, gateway, "primary", outage), PATIENCE)
+        cured = await installation.first_good_status()
+        returned = moves(gateway, "primary", 2)
+
+    assert not in_outage["good"]
+    assert not returned
+    assert cured["pair"]["states"]["half-open"] == 1
+    assert cured["pair"]["answering"] == {"half-open": 1}
+
+
+def moves(gateway: GatewayProcess, state: str, times: int) -> bool:
+    """True once the entity has come to that state so often."""
+    return gateway.count("entity_state_changed", after=state) >= times
