@@ -8,6 +8,7 @@ import pytest
 
 from gateway import capabilities
 from gateway.brokers.joined.receiver import JoinedReceiver
+from gateway.brokers.joined.session import JoinedSession
 from gateway.brokers.joined.settling import JoinedSettling
 from gateway.capabilities import (
     BoundsSends,
@@ -57,7 +58,9 @@ from gateway.extensions.claims.session import ClaimedSession
 from gateway.extensions.claims.unpacking import PackedReceiver
 from gateway.extensions.entity_memory.broker import RememberingBroker
 from gateway.extensions.receive_in_outage.backlog_receiver import BacklogReceiver
+from gateway.extensions.receive_in_outage.backlog_session import BacklogSession
 from gateway.extensions.receive_in_outage.broker import TwoSidedBroker
+from gateway.extensions.receive_in_outage.two_sided_session import TwoSidedSession
 from gateway.extensions.sharding.broker import ShardedBroker
 from gateway.extensions.sharding.places import ShardPlaces
 from gateway.extensions.sharding.receiver import ShardsOfQueue
@@ -192,7 +195,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         set(),
     ),
     TwoSidedBroker: (
-        {Describes, Peeks},
+        {Describes, Peeks, Sessions},
         {
             BoundsSends,
             DeletesMessages,
@@ -203,7 +206,6 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             Placed,
             Schedules,
             SendsMany,
-            Sessions,
             Transacts,
         },
         set(),
@@ -211,6 +213,21 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     BacklogReceiver: (
         {ReceivesAvailable, ReceivesDeferred, SettlesMany},
         {KeepsMessages, TakesBack},
+        {ChangesBody, Enlists, EnlistsState, HidesMessages, Polls, SettlesByToken},
+    ),
+    BacklogSession: (
+        {ReceivesAvailable, ReceivesDeferred, SettlesMany},
+        {KeepsMessages, TakesBack},
+        {ChangesBody, Enlists, EnlistsState, HidesMessages, Polls, SettlesByToken},
+    ),
+    TwoSidedSession: (
+        {EnlistsState},
+        {Enlists, KeepsMessages, ReceivesAvailable, ReceivesDeferred, SettlesMany, TakesBack},
+        {ChangesBody, HidesMessages, Polls, SettlesByToken},
+    ),
+    JoinedSession: (
+        {KeepsMessages, ReceivesAvailable, ReceivesDeferred, SettlesMany, TakesBack},
+        set(),
         {ChangesBody, Enlists, EnlistsState, HidesMessages, Polls, SettlesByToken},
     ),
     ShardPlaces: (
