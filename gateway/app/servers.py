@@ -351,6 +351,7 @@ def _make_storage_queue(makings: Makings, *, secure: bool) -> Server:
             sends=parts.pair is not None or not parts.numbers_puts,
             wall_clock=now,
             marks=parts.others.marks(makings.accounts.marks),
+            tokens=parts.others.client_tokens(),
         ),
         accounts=makings.accounts,
         wall_clock=now,

@@ -9,8 +9,9 @@ from typing import Final
 import pytest
 import trio
 
-from gateway.capabilities import HidesMessages, Polls, SettlesByToken
+from gateway.capabilities import DeletesSent, HidesMessages, Polls, SettlesByToken
 from gateway.domain.entity import EntityPath
+from gateway.domain.errors import LockLost, MessageNotFound
 from gateway.domain.message import Complete, Delivery, Message
 from gateway.offering import required
 from gateway.ports import Receiver
@@ -75,3 +76,38 @@ async def test_receipts_hiding_and_counts_are_the_services_own(
             assert (await account.inspect(ORDERS)).active == 0
         assert (taken.delivery_count, again.delivery_count) == (1, 2)
         assert looked / 2 < QUICK
+
+
+async def test_the_receipt_of_a_put_works_after_a_restart_and_at_another_gateway(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    async with two_azurites(tmp_path) as servers:
+        write_secret(tmp_path / "key", KEY)
+        config = config_of(servers, tmp_path / "key")
+        await provision(gateways, config)
+        one, other = [await gateways.start(config, name=name) for name in ("one", "other")]
+        receipts = [await put(one, body) for body in (b"first", b"second", b"third")]
+
+        await delete_sent(one, receipts[0])
+        assert await one.stop() == 0
+        await one.start()
+        await delete_sent(one, receipts[1])
+        [(token, taken)] = await get(other)
+        with pytest.raises((LockLost, MessageNotFound)):  # the account says which
+            await delete_sent(other, receipts[2])
+        await delete(other, token)
+
+        async with client(servers.primary_port) as account:
+            assert (await account.inspect(ORDERS)).active == 0
+        assert taken.message.body == b"third"
+
+
+async def put(gateway: GatewayProcess, body: bytes) -> object:
+    """Put a message; return its receipt."""
+    async with client(gateway.port) as broker:
+        return await required(broker, DeletesSent).send_deletable(ORDERS, Message(body=body))
+
+
+async def delete_sent(gateway: GatewayProcess, receipt: object) -> None:
+    async with client(gateway.port) as broker:
+        await required(broker, DeletesSent).delete_sent(ORDERS, receipt)

@@ -17,12 +17,13 @@ from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
 from gateway.brokers.storage_queue.arrivals import Arrivals
 from gateway.brokers.storage_queue.busy import BusyRows
-from gateway.brokers.storage_queue.deliveries import Numbers, peeked
+from gateway.brokers.storage_queue.deliveries import Numbers, peeked, write_token
 from gateway.brokers.storage_queue.names import POISON, beginnings, entity_of, queue_name
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.brokers.storage_queue.peer import AccountQueue, StorageAccountPeer
 from gateway.brokers.storage_queue.poison import PoisonQueue
 from gateway.brokers.storage_queue.receiver import MAX_KEPT, StorageQueueReceiver
+from gateway.capabilities.receipts import record_sent
 from gateway.domain.backlog import is_of_pair
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties, first_lost
 from gateway.domain.errors import (
@@ -159,8 +160,10 @@ class StorageQueueBroker:
         accepted = 0
         try:
             for put in puts:
-                await queue.peer.run(put)
+                answer = await queue.peer.run(put)
                 accepted += 1
+            if len(puts) == 1 and puts[0].body == messages[0].body:  # a text alone
+                record_sent(write_token(*_receipt_in(answer)))
         except BrokerError as error:
             if not accepted:
                 if isinstance(error, Busy):
@@ -181,8 +184,7 @@ class StorageQueueBroker:
         put = build_put(queue.name, message, self._clock(), keep_ids=self._options.keep_ids)
         answer = await queue.peer.run(put)
         self._arrivals.notify(entity.key, 1)
-        items = answer.items if isinstance(answer, storage.Messages) else ()
-        return next(((each.message_id, each.pop_receipt or "") for each in items), ("", ""))
+        return _receipt_in(answer)
 
     async def delete_sent(self, entity: EntityPath, receipt: object) -> None:
         """As `DeletesSent.delete_sent`."""
@@ -410,3 +412,9 @@ async def _made(queue: AccountQueue, metadata: Mapping[str, str]) -> bool:
 
 def _has_dead_letters(queue: AccountQueue) -> bool:
     return queue.name.endswith(POISON)
+
+
+def _receipt_in(answer: storage.Answer) -> tuple[str, str]:
+    """The id and the pop receipt of the message that was put; empty: the service tells none."""
+    items = answer.items if isinstance(answer, storage.Messages) else ()
+    return next(((each.message_id, each.pop_receipt or "") for each in items), ("", ""))

@@ -71,13 +71,18 @@ class Held:
         """
         All that another receiver needs to hide or delete the message; None: its content, too.
         """
-        if not self.is_text or "\n" in self.id:
-            return None
-        try:
-            token = b"%b%b\n%b" % (_TOKEN, self.id.encode(), self.receipt.encode())
-        except UnicodeEncodeError:
-            return None
-        return token if len(token) <= LONGEST_TOKEN else None
+        return write_token(self.id, self.receipt) if self.is_text else None
+
+
+def write_token(message_id: str, receipt: str) -> bytes | None:
+    """The token of a message that is a text alone; None: its id or receipt can't be told."""
+    if not message_id or not receipt or "\n" in message_id:
+        return None
+    try:
+        token = b"%b%b\n%b" % (_TOKEN, message_id.encode(), receipt.encode())
+    except UnicodeEncodeError:
+        return None
+    return token if len(token) <= LONGEST_TOKEN else None
 
 
 def read_token(token: bytes, lock_token: str) -> Held:

@@ -6,10 +6,12 @@ from typing import Final
 import attrs
 
 from gateway.capabilities import Visibility, send_accepted_by
+from gateway.capabilities.receipts import sent_message
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound
 from gateway.domain.message import AcceptedBy, Delivery, Message
 from gateway.domain.storage_queue import UNLIMITED, PopReceipt, TakenMessage
+from gateway.frontends.client_tokens import ClientTokens, OpenTokens
 from gateway.frontends.storage_queue import messages as messages
 from gateway.frontends.storage_queue.notes import (
     change_notes,
@@ -34,7 +36,8 @@ class StorageOperations:
     The operations of the Queue service on a namespace.
 
     A message put with `broker.send`, which protects it if `broker` is a pair, returns no sequence
-    number: the receipt of its put is valid only as long as `visibility` remembers the message.
+    number: the receipt of its put is valid only as long as `visibility` remembers the message, or
+    if the namespace has returned one, which `tokens` seals.
     """
 
     broker: Broker
@@ -42,6 +45,7 @@ class StorageOperations:
     sends: bool  # whether messages are put with `broker.send`
     wall_clock: WallClock
     marks: messages.Marks
+    tokens: ClientTokens = attrs.field(factory=OpenTokens)
 
     async def run(
         self, operation: storage.Operation, message_id: str
@@ -97,7 +101,12 @@ class StorageOperations:
             scheduled=now + hidden if hidden else None,
             creation_time=now,
         )
-        accepted_by = await send_accepted_by(self.broker, entity, [message])
+        with sent_message() as sent:
+            accepted_by = await send_accepted_by(self.broker, entity, [message])
+        receipt: PopReceipt | None = None
+        # The primary may have accepted a diverted one as well, too late: another copy.
+        if sent.token is not None and accepted_by is AcceptedBy.PRIMARY:
+            receipt = PopReceipt(0, 0, token=self.tokens.seal(entity, sent.token))
         expires = None if life is None else now + hidden + life
         delivery = Delivery(
             message=message,
@@ -106,9 +115,8 @@ class StorageOperations:
             expires=expires,
             locked_until=now + hidden,
         )
-        return storage.Messages(
-            (messages.put_answer(TakenMessage(delivery=delivery, receipt=None), now, self.marks),)
-        ), accepted_by
+        taken = TakenMessage(delivery=delivery, receipt=receipt)
+        return storage.Messages((messages.put_answer(taken, now, self.marks),)), accepted_by
 
     async def _of_messages(
         self,
