@@ -41,6 +41,15 @@ class Reachability:
         """True if the namespace counts as unreachable."""
         return self._found is not None
 
+    @property
+    def is_any_silent(self) -> bool:
+        """True if an entity had no answer in time, and no later request was answered."""
+        return bool(self._silent)
+
+    def is_silent(self, entity: str) -> bool:
+        """True if the entity had no answer in time, and no later request was answered."""
+        return entity in self._silent
+
     def is_silent_beside(self, entity: str) -> bool:
         """True if another entity had no answer in time, and no later request was answered."""
         return any(key != entity for key in self._silent)

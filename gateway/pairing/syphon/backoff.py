@@ -190,11 +190,23 @@ class EntityBackoffs:
         seconds = max(least, backoff.delay(row.failures, self.rng))
         row.until = max(row.until, trio.current_time() + seconds)
         self._changes.notify()
-        is_past = outage_at is not None and outage_at < self._returned_at(entity)
+        is_past = outage_at is not None and outage_at < self.returned_at(entity)
         if in_doubt or not is_past:
             self.observer.report(
                 SyphonBackedOff(entity=entity, seconds=seconds, reason=reason, in_doubt=in_doubt)
             )
+
+    def returned_at(self, entity: EntityPath) -> float:
+        """
+        When the primary, or the entity, was well again after it had failed; minus infinity: it
+        hasn't been since.
+        """
+        known = -math.inf if self.states is None else self.states.returned_at(entity)
+        return max(known, self.load.returned_at(entity))
+
+    async def wait_change(self) -> None:
+        """Return at the next change of anything that suspends an entity."""
+        await self._changes.wait_next()
 
     def spread(self, seconds: float) -> float:
         """A random time of `seconds` at least, and longer by a share of `SPREAD` at most."""
@@ -273,21 +285,18 @@ class EntityBackoffs:
         """True if the primary, an operator, or the syphon's own sends to the entity suspend it."""
         row = self._backoffs.get(entity.key)
         is_tried = row is not None and bool(row.tries)
-        is_away = self.load.is_lost or self.pauses.is_paused(entity)
-        return is_tried or is_away or self._is_backing_off(entity)
+        is_away = self.load.is_lost or self.load.is_silent(entity)
+        is_paused = self.pauses.is_paused(entity)
+        return is_tried or is_away or is_paused or self._is_backing_off(entity)
 
     def _is_backing_off(self, entity: EntityPath) -> bool:
         row = self._backoffs.get(entity.key)
         if row is None or row.until <= trio.current_time():
             return False
-        if row.failed_at < self._returned_at(entity):
+        if row.failed_at < self.returned_at(entity):
             row.until = 0.0
             return False
         return True
-
-    def _returned_at(self, entity: EntityPath) -> float:
-        known = -math.inf if self.states is None else self.states.returned_at(entity)
-        return max(known, self.load.returned_at(entity))
 
     def _is_in_trouble(self, entity: EntityPath) -> bool:
         """True if the gateway doesn't send to the entity, but for trials."""

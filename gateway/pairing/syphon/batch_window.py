@@ -8,7 +8,7 @@ While batches move completely and quickly, they become larger, too: the tasks, w
 batch cost as much processor time as some twenty messages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import attrs
@@ -16,6 +16,7 @@ import trio
 
 from gateway.changes import Changes
 from gateway.domain.clocks.lock_ends import USUAL_LOCK
+from gateway.domain.entity import EntityPath
 from gateway.domain.message import Body, DataBody, Delivery
 
 # Measured: ten batches in flight are no faster than four, and four of 300 messages take 59 us of
@@ -38,6 +39,7 @@ class ReceivedBatch:
     deliveries: int
     weight: int  # bytes of the bodies
     began: float
+    entities: Collection[EntityPath] = ()  # that its messages are for
     moved: int = 0  # completed or dead-lettered
     gently: bool = False  # in small sends, to an entity that has just returned
 
@@ -102,12 +104,13 @@ class BatchWindow:
             while not self._has_room():
                 await self._changes.wait_next()
         if scope.cancelled_caught:
-            self.skip_all()
+            self.skip()
 
-    def skip_all(self) -> None:
-        """Wait for none of the present batches any more, as their sends may hang."""
+    def skip(self, hangs: Callable[[ReceivedBatch], bool] = lambda _: True) -> None:
+        """Wait no more for the present batches for which `hangs` is true."""
         for batch in list(self._batches):
-            self.finish(batch)
+            if hangs(batch):
+                self.finish(batch)
 
     async def wait_empty(self) -> None:
         """Return when no batch is in progress."""

@@ -121,13 +121,15 @@ class Drain:
                         await self._given_back.wait_next()
 
     async def _skip_those_from_before(self, batches: BatchWindow) -> None:
-        """At each return of the primary, wait for no batch from before it any more."""
-        load = self.at.backoffs.load
+        """At a return of the primary, or of an entity, wait for no batch from before it."""
+        backoffs = self.at.backoffs
+
+        def is_from_before(batch: ReceivedBatch) -> bool:
+            return any(backoffs.returned_at(each) > batch.began for each in batch.entities)
+
         while True:
-            found_at = load.found_at
-            await load.changes.wait_next()
-            if load.found_at != found_at:
-                batches.skip_all()
+            await backoffs.wait_change()
+            batches.skip(is_from_before)
 
     async def _handle(
         self,
@@ -139,6 +141,7 @@ class Drain:
     ) -> None:
         """Move each entity's messages in a task of its own."""
         groups = await self._open_all(deliveries, batch, mover)
+        batch.entities = [group[0].unwrapped.entity for group in groups]
 
         async def move(
             backlog_messages: Sequence[BacklogMessage], wait_until: float | None = None

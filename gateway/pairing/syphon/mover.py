@@ -165,10 +165,14 @@ class Mover:
         Begin a send once the rate limit and the primary's answers allow it. Messages that have
         expired by then are dead-lettered. None: the entity is suspended, or no message is left.
         """
+        load = self.backoffs.load
         while claimed:
             await self.progress.wait_for_rate_limit()
-            if self.backoffs.load.is_in_doubt:
-                await self.backoffs.load.wait_judged()
+            if load.is_in_doubt:
+                await load.wait_judged()
+            elif load.must_ask(entity):
+                if not await load.ask(entity):
+                    return None
             elif not await self._dead_lettered_expired(claimed):
                 return self.backoffs.begin(entity)
         return None

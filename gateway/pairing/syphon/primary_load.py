@@ -101,16 +101,26 @@ class PrimaryLoad:
         """True while a send has no answer, and no later request has one."""
         return any(began > self._answered for began in self._asking.values())
 
+    def is_silent(self, entity: EntityPath) -> bool:
+        """True if neither a send to the entity nor a probe had an answer, and nothing had since."""
+        return self._out.get(entity, False) and self._reachability.is_silent(entity.key)
+
+    def must_ask(self, entity: EntityPath) -> bool:
+        """True if another entity is silent: this one gets no send before an answer to `ask`."""
+        return any(self.is_silent(each) for each in self._out if each != entity)
+
     def patience(self, messages: int) -> float:
         """Seconds after which a send of that many messages without an answer is a reason to ask."""
         return self._slow_start.slow_after(messages)
 
     async def ask(self, entity: EntityPath) -> bool:
         """
-        Probe the entity, for `PATIENCE`, since a send to it has had no answer for too long.
+        Probe the entity, for `PATIENCE`, since a send to it, or to another one, has had no answer
+        for too long.
 
-        False: the probe had no answer either. The primary then counts as lost, unless another
-        entity has answered meanwhile.
+        False: the probe had no answer either. The entity then counts as silent, unless another one
+        has answered meanwhile. Several silent ones are a lost primary; with one alone the others
+        must be looked for, as the primary may answer for them.
         """
         question, began = object(), trio.current_time()
         self._asking[question] = began
@@ -125,8 +135,7 @@ class PrimaryLoad:
         if answered or not self.probes:
             return answered
         self._out[entity] = True
-        if began > self._answered:
-            self._lose(f"{entity} had no answer, nor had a probe")
+        self._silent(entity, began)
         return answered
 
     async def wait_judged(self) -> None:
@@ -160,14 +169,10 @@ class PrimaryLoad:
         if not self.probes:
             return
         self._seen[entity.key] = entity
-        now, was_lost = trio.current_time(), self.is_lost
         if isinstance(error, Unreachable):
             self._lose(str(error))
-            return
-        self._reachability.silent(entity.key, began, now)
-        if self.is_lost and not was_lost:
-            self._slow_start.start_again()
-            self.changes.notify()
+        else:
+            self._silent(entity, began)
 
     def backlog_busy(self, began: float) -> None:
         """
@@ -194,16 +199,20 @@ class PrimaryLoad:
                 while self.is_lost or self._out:
                     failures += 1
                     await trio.sleep(self.retry.delay(failures, self.rng))
-                    probing.start_soon(self._probe)  # one that hangs doesn't hold up the next
+                    for entity in self._chosen():
+                        probing.start_soon(self._probe, entity)  # one that hangs holds up no other
                 probing.cancel_scope.cancel()
             if self.changes.version == seen:
                 await self.changes.wait(seen)
 
-    async def _probe(self) -> None:
+    def _chosen(self) -> list[EntityPath]:
+        """The entities to probe now: any one of a lost primary, otherwise each that is silent."""
         entities = list(self._seen.values() if self.is_lost else self._out)
-        if not entities:
-            return
-        entity, answered = self.rng.choice(entities), False
+        most = 1 if self.is_lost else AT_ONCE
+        return self.rng.sample(entities, min(most, len(entities)))
+
+    async def _probe(self, entity: EntityPath) -> None:
+        answered = False
         with trio.move_on_after(self.attempt_timeout):
             answered = await self._is_answered(entity)
         if entity in self._out:
@@ -223,6 +232,13 @@ class PrimaryLoad:
             self.changes.notify()
         return True
 
+    def _silent(self, entity: EntityPath, began: float) -> None:
+        was_lost = self.is_lost
+        self._reachability.silent(entity.key, began, trio.current_time())
+        if self.is_lost and not was_lost:
+            self._slow_start.start_again()
+            self.changes.notify()
+
     def _lose(self, reason: str) -> None:
         was_lost = self.is_lost
         self._reachability.unconnected(reason, trio.current_time())
@@ -233,9 +249,8 @@ class PrimaryLoad:
     def _record_answer(self, began: float) -> None:
         """Record an answer to a request that began at `began`."""
         self._answered = max(self._answered, began)
-        was_lost = self.is_lost
+        was_lost, was_silent = self.is_lost, self._reachability.is_any_silent
         if self._reachability.answered(began) and was_lost:
             self.found_at = trio.current_time()
-            self.changes.notify()
-        elif self._asking:
+        if was_lost or was_silent or self._asking:
             self.changes.notify()

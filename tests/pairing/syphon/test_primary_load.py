@@ -314,13 +314,26 @@ async def test_a_frozen_primary_gets_the_sends_that_were_under_way_and_no_other(
     assert (harness.primary.sends(ORDERS), harness.primary.sends(BILLS)) == (1, 0)
 
 
-async def test_the_backlog_moves_soon_after_a_freeze_although_a_send_still_waits(harness):
+async def test_an_entity_without_answers_holds_up_none_that_the_syphon_has_not_met(harness):
+    await harness.divert(message("o1"))
+    harness.primary.fail(Hang(), Operation.SEND, Operation.PROBE, entity=ORDERS)
+    await harness.syphon()
+    await trio.sleep(2 * PATIENCE)
+    await harness.divert(message("b1"), entity=BILLS)
+    await trio.sleep(25.0)
+
+    assert await harness.primary.ids(BILLS) == ["b1"]
+    assert harness.primary.sends(ORDERS) == 1
+
+
+@pytest.mark.parametrize("seconds", [2.0, 10.0])
+async def test_the_backlog_moves_soon_after_a_freeze_although_a_send_still_waits(harness, seconds):
     await harness.divert(message("m1"))
     harness.primary.fail(Hang())
     await harness.syphon()
     await trio.sleep(2 * PATIENCE)
     await harness.divert(message("m2"))
-    await trio.sleep(10.0)
+    await trio.sleep(seconds)
     harness.primary.heal()
     await trio.sleep((1.0 + PROBES.jitter) * PROBES.cap + 1.0)
 
@@ -335,6 +348,21 @@ async def test_a_primary_that_is_slow_and_answers_probes_isnt_lost(harness):
 
     assert len(await harness.primary.ids()) == 8
     assert harness.events.of(SyphonBackedOff) == []
+
+
+async def test_a_gateways_own_syphon_waits_for_no_send_from_before_the_return(harness):
+    pair = await harness.pair()
+    await harness.divert(message("m1"))
+    harness.primary.fail(Hang())
+    await harness.syphon(states=pair.states)
+    await trio.sleep(2 * PATIENCE)
+    await harness.divert(message("m2"))
+    harness.primary.heal()
+    while pair.states.state_of(ORDERS) is not State.PRIMARY:
+        await pair.states.changes.wait_next()
+    await trio.sleep(1.0)
+
+    assert await harness.primary.ids() == ["m2"]
 
 
 async def test_a_send_without_an_answer_makes_the_gateway_ask_about_its_entity(harness):
