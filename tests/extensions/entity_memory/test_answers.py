@@ -15,10 +15,8 @@ from gateway.extensions.entity_memory.broker import RememberingBroker
 from gateway.extensions.entity_memory.memory import EntityMemory
 from gateway.store.local.memory import MemoryBroker
 from tests.harness.faults import Hang
-from tests.pairing.conftest import events, harness, ordered, pytest_itemcollected
 from tests.pairing.harness import BILLS, ORDERS, message, refuse, virtual_time
 
-__all__ = ["events", "harness", "ordered", "pytest_itemcollected"]
 pytestmark = virtual_time
 
 AWAY = refuse(Unreachable, "refused")
