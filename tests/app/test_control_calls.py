@@ -488,9 +488,14 @@ async def test_a_process_without_the_part_refuses_the_call(
         for call in ORDERS:
             errors[call.name] = await site.post(call, b"nonsense")
 
-    assert errors == {
-        call.name: (501, f"this process has nothing to {call.name}") for call in ORDERS
-    }
+    assert errors == {call.name: (501, call.why_not) for call in ORDERS}
+
+
+def test_a_call_without_its_part_is_refused_by_what_is_missing():
+    refused = {call.path: call.why_not for call in CONTROL_CALLS}
+
+    assert "keeps no ledger" in refused["/v1/facts"]
+    assert refused["/v1/failover"] == "this process has nothing to failover"
 
 
 async def test_a_refusal_by_the_part_is_answered_and_audited(

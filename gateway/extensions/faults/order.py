@@ -166,6 +166,7 @@ FAULTS: Final = ControlCall(
     request=NoKeys,
     answer=FaultState,
     refusals=(501,),
+    missing="is no gateway, and has no faults",
 )
 ADD_FAULT: Final = ControlCall(
     name="add-fault",

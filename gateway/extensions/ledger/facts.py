@@ -167,4 +167,5 @@ FACTS: Final = ControlCall(
     request=FactsQuery,
     answer=LedgerFacts,
     refusals=(501, 503),
+    missing="keeps no ledger: [ledger] with a `file` in its configuration makes it keep one",
 )

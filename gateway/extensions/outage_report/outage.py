@@ -101,4 +101,5 @@ OUTAGES: Final = ControlCall(
     request=NoKeys,
     answer=OutageReport,
     refusals=(501,),
+    missing="has no pair",
 )

@@ -134,4 +134,5 @@ SHARDS: Final = ControlCall(
     request=NoKeys,
     answer=ShardsAnswer,
     refusals=(501,),
+    missing="shards no queue",
 )

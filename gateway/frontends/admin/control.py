@@ -118,7 +118,7 @@ class ControlFrontend:
     ) -> Any:
         found = next((each for each in self.executors if each.call is call), None)
         if found is None:
-            raise NotSupported(f"this process has nothing to {call.name}")
+            raise NotSupported(call.why_not)
         order = call.parse(request.body, request.query)
         if call.right_of(order) is not call.least_right:
             operator_of(self.authorizer, request, call.right_of(order))

@@ -47,6 +47,7 @@ class ControlCall(Generic[Q, A]):
     # Listen is enough for it. None: the right Manage is needed for each request.
     survey: type[A] | None = None
     refusals: Sequence[int] = ()  # statuses that other calls don't have
+    missing: str = ""  # what keeps a process from it that has no part for it
     audited: Sequence[str] = ("changed", "before", "after")  # keys of the answer
     patience: float = ANSWER_SECONDS  # of a client
     old_path: str = ""  # of commands of other versions, which don't send the type of the body
@@ -59,6 +60,11 @@ class ControlCall(Generic[Q, A]):
         """True if a request with that method and path is for this call."""
         read = self.reads and method == "HEAD"
         return (read or method == self.method) and path in {self.path, self.old_path or self.path}
+
+    @property
+    def why_not(self) -> str:
+        """The refusal of a process without the part that executes the call."""
+        return f"this process {self.missing or f'has nothing to {self.name}'}"
 
     @property
     def reads(self) -> bool:
