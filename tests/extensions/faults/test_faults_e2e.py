@@ -20,6 +20,42 @@ PAGE = "docs/how-to/connect/test-with-faults.md"
 APPLICATIONS = ROOT / "tests" / "extensions" / "faults"
 PLUGIN = "gateway.extensions.faults.testing"
 [CONFIG] = blocks(PAGE, "toml")
+[RESENDING] = blocks("docs/how-to/connect/send-through-outages.md", "python")
+AT_RESENDING = """
+import pytest
+from azure.servicebus import ServiceBusClient
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
+
+@pytest.fixture
+def client(pairgate):
+    with ServiceBusClient.from_connection_string(pairgate.connection_string, retry_total=0) as one:
+        yield one
+
+@pytest.mark.parametrize(("kind", "copies"), [
+    ("busy", 1), ("fail", 1), ("detach", 1), ("drop", 1), ("lose", 2),
+])
+def test_a_message_is_sent_until_it_is_stored(kind, copies, pairgate, client):
+    queue = pairgate.new_queue()
+    pairgate.fault(kind, entity=queue, operation="send", count=1)
+    with client.get_queue_sender(queue) as sender:
+        send(sender, "4711", pause=0.0)
+    with client.get_queue_receiver(queue) as receiver:
+        found = receiver.peek_messages(10)
+    assert list(pairgate.faults()) == []
+    assert [str(each) for each in found] == ["4711"] * copies
+    assert len({each.message_id for each in found}) == 1
+
+def test_an_error_that_is_no_outage_is_raised_at_once(pairgate, client):
+    with pytest.raises(MessagingEntityNotFoundError), client.get_queue_sender("missing") as sender:
+        send(sender, "4711")
+
+def test_an_outage_without_end_is_raised_after_a_while(pairgate, client):
+    queue = pairgate.new_queue()
+    fault = pairgate.fault("fail", entity=queue, operation="send")
+    with pytest.raises(ServiceBusError), client.get_queue_sender(queue) as sender:
+        send(sender, "4711", patience=5.0, pause=0.1)
+    assert fault.times > 1
+"""
 KINDS = ("busy", "fail", "detach", "drop", "lose", "delay")
 # Of the application for Node: for each kind a queue, and two more.
 ADDED = [
@@ -129,3 +165,12 @@ async def test_a_gateway_that_does_not_allow_them_says_how(gateways: Gateways) -
     assert added[0] == 1
     assert "`[faults]` with `allowed = true`" in added[2]
     assert listed[:2] == (0, "the gateway's configuration doesn't allow faults\n")
+
+
+async def test_the_code_of_the_page_sends_again_with_the_same_id(tmp_path: Path) -> None:
+    (tmp_path / "test_application.py").write_text(RESENDING + AT_RESENDING)
+
+    code, output = await run_pytest(tmp_path, "-p", PLUGIN)
+
+    assert code == 0, output
+    assert "7 passed" in output
