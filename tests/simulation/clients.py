@@ -80,6 +80,9 @@ class Journal:
         self.records.append(Completed(at=trio.current_time(), entity=entity.key, copy=copy))
 
 
+LATER: Final = 0.05  # seconds: a send of a slow network takes longer
+
+
 @attrs.define(eq=False, kw_only=True)
 class Producer:
     """Sends to random entities at random times; tries again, with the same id, up to twice."""
@@ -153,10 +156,15 @@ class Producer:
     async def send_from_tasks(
         self, entity: EntityPath, batches: Sequence[Sequence[Message]]
     ) -> None:
-        """Send each batch once, from a task of its own, all at the same time."""
+        """
+        Send each batch once, from a task of its own: all at the same time, or where there is an
+        order each a moment later, so that it may go along with one that has waited.
+        """
         async with trio.open_nursery() as nursery:
             for messages in batches:
                 nursery.start_soon(self.send, entity, messages)
+                if self.scenario.parts.ordered:
+                    await trio.sleep(LATER)
         self.journal.seen["crowds"] += 1
 
     def _invoke(self, entity: EntityPath, messages: Sequence[Message], began: float) -> None:

@@ -29,7 +29,7 @@ REGRESSIONS = [
     174462,  # four pauses, each too short to be noticed, added up to an outage
     21170039,  # S12: a clock was wrong while the machine stood still, and nobody looked at it
     200312,  # S4: three pauses, one after the other, kept a request from the namespace
-    10000401065,  # S4: a message went along with an earlier one of its key, and died with it
+    10000400026,  # S4: a message went along with an earlier one of its key, and died with it
     10000400133,  # L5: the secondary failed while keys were away, and the primary had come back
     7079,  # L4: one entity without answers was a lost primary to a syphon that knew no other
     7754,  # L4: as 7079
