@@ -79,7 +79,8 @@ class Looks(TaskScope):
         Raises:
             BrokerError: as `ask`.
         """
-        await trio.lowlevel.checkpoint()
+        if self._kept:  # a receive that returns at once lets others run
+            await trio.lowlevel.checkpoint()
         while not (found := self._pop_kept(limit, lock)):
             look = self._continued(lock) or self._begin(ask, lock, waits)
             try:
@@ -116,7 +117,6 @@ class Looks(TaskScope):
     async def _run(
         self, look: _PendingLook, ask: Callable[[], Awaitable[Sequence[Delivery]]]
     ) -> None:
-        await trio.lowlevel.checkpoint()
         try:
             with look.scope:
                 look.found = await ask()

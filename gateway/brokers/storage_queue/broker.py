@@ -151,7 +151,6 @@ class StorageQueueBroker:
         A scheduled date more than seven days away is kept in the message: a receiver that gets the
         message earlier hides it again.
         """
-        await trio.lowlevel.checkpoint()
         if entity.is_dead_letter:
             raise InvalidRequest(f"{entity}: a queue expected, not its dead-letter queue")
         queue, now = self._queue_of(entity), self._clock()

@@ -131,7 +131,6 @@ class StorageQueueReceiver:
                 again.
             NotSupported: a deferral, or the dead-lettering of a dead letter.
         """
-        await trio.lowlevel.checkpoint()
         held = self._held_of(delivery)
         try:
             match settlement:
@@ -264,7 +263,6 @@ class StorageQueueReceiver:
         True if the message is to be delivered. A message that has expired, is scheduled for later,
         or was delivered too often is deleted, hidden or dead-lettered instead.
         """
-        await trio.lowlevel.checkpoint()
         held, message, now = taken.held, taken.delivery.message, self._clock()
         if self._poison is None:
             return True

@@ -41,8 +41,11 @@ from gateway.wire.storage_queue.answers import Style, build_response, parse_resp
 from gateway.wire.storage_queue.connection_string import parse_storage_connection
 from gateway.wire.storage_queue.errors import Trace, build_error, build_refusal
 from gateway.wire.storage_queue.operations import GetMessages, Messages
+from tests.brokers.storage_queue.azurites import client
 from tests.brokers.storage_queue.harness import ORDERS, harness
+from tests.brokers.storage_queue.served import served
 from tests.extensions.sharding.harness import sharded
+from tests.harness.steps import steps_of_tasks
 
 TRACE = Trace(request_id="id", time="now")
 DAY = timedelta(days=1)
@@ -880,3 +883,18 @@ async def test_every_request_is_signed_and_names_its_version(autojump_clock):
             headers: Headers = request.headers
             assert (headers.get("Authorization") or "").startswith("SharedKey devstoreaccount1:")
             assert headers.get("x-ms-version") == "2020-12-06"
+
+
+async def test_a_put_and_a_delete_let_no_turn_pass_but_those_of_their_answers() -> None:
+    task = trio.lowlevel.current_task().name
+    async with served() as port, client(port) as broker:
+        await broker.create_queue(ORDERS, QueueProperties())  # the connection is open
+        with steps_of_tasks() as of_put:
+            await broker.send(ORDERS, numbered(1))
+        async with broker.open_receiver(ORDERS) as receiver:
+            delivery = await take_one(receiver)
+            with steps_of_tasks() as of_delete:
+                await receiver.settle(delivery, Complete())
+
+    assert of_put[task] == 1
+    assert of_delete[task] == 2  # the lock of the delivery's requests takes one
