@@ -39,31 +39,7 @@ check: .venv/.test-stamp
 
 bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(BENCH_PACKAGES))
-	.venv/bin/python -m benchmarks.embedded
-	.venv/bin/python -m benchmarks.backup
-	.venv/bin/python -m benchmarks.start
-	.venv/bin/python -m benchmarks.overhead
-	.venv/bin/python -m benchmarks.identities
-	.venv/bin/python -m benchmarks.ledger
-	.venv/bin/python -m benchmarks.starvation
-	.venv/bin/python -m benchmarks.failover
-	.venv/bin/python -m benchmarks.with_and_without
-	.venv/bin/python -m benchmarks.amqp
-	.venv/bin/python -m benchmarks.amqp_engine
-	.venv/bin/python -m benchmarks.amqp_idle
-	.venv/bin/python -m benchmarks.entities
-	.venv/bin/python -m benchmarks.namespaces
-	.venv/bin/python -m benchmarks.rabbitmq_wire
-	.venv/bin/python -m benchmarks.service_bus
-	.venv/bin/python -m benchmarks.syphon
-	.venv/bin/python -m benchmarks.order
-	.venv/bin/python -m benchmarks.order_gateways
-	.venv/bin/python -m benchmarks.shards
-	.venv/bin/python -m benchmarks.cluster
-	.venv/bin/python -m benchmarks.storage_queue
-	.venv/bin/python -m benchmarks.listener
-	.venv/bin/python -m benchmarks.memory
-	.venv/bin/python -m benchmarks.event_readers
+	.venv/bin/python -m benchmarks.page
 
 # The documentation site in build/docs/site, with each link checked.
 docs: .venv/.test-stamp .venv-docs/.stamp

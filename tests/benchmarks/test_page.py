@@ -1,0 +1,44 @@
+"""The page of all benchmarks has the commit, and what each of them has printed."""
+
+import re
+import subprocess
+from importlib.util import find_spec
+
+import pytest
+
+from benchmarks import page
+from benchmarks.page import Output
+
+
+def test_the_page_has_the_commit_and_the_output_of_each_benchmark() -> None:
+    outputs = [page.run(["-c", f"print('{text}')"]) for text in ("a table", "another")]
+
+    text = page.page({"commit": page.commit()}, outputs)
+
+    assert re.search(r"^- commit: [0-9a-f]{40}", text, re.MULTILINE)
+    assert "```text\na table\n```" in text
+    assert "```text\nanother\n```" in text
+
+
+def test_a_benchmark_that_fails_is_shown_with_what_it_had_printed() -> None:
+    output = page.run(["-c", "print('half'); raise SystemExit(3)"])
+
+    assert "half" in output.section
+    assert "failed, with exit code 3" in output.section
+
+
+def test_a_benchmark_that_ends_well_has_no_remark() -> None:
+    assert "failed" not in Output(("python",), "a table", 0).section
+
+
+@pytest.mark.parametrize("name", page.NAMES)
+def test_a_benchmark_of_the_page_is_there(name: str) -> None:
+    assert find_spec(f"benchmarks.{name}") is not None
+
+
+def test_the_commit_of_a_tree_is_that_of_git() -> None:
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=page.ROOT, check=True, capture_output=True, text=True
+    )
+
+    assert page.commit().startswith(head.stdout.strip())
