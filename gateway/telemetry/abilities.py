@@ -110,7 +110,9 @@ class AbilityWatch:
             return
         if since is None:
             advice = "" if error is None else remedy(ability, error)
-            self.observer.report(NamespaceLost(namespace=self.name, reason=f"{error}; {advice}"))
+            self.observer.report(
+                NamespaceLost(namespace=self.name, reason=str(error), remedy=advice)
+            )
         else:
             self.observer.report(NamespaceBack(namespace=self.name, seconds=now - since))
 

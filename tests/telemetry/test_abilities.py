@@ -249,8 +249,8 @@ async def test_a_namespace_that_is_lost_and_back_is_told_once_each(
     assert told.all == [
         NamespaceLost(
             namespace="east",
-            reason="east.example:5672, orders: refused; check whether the namespace runs, and check"
-            " its address, DNS and firewalls",
+            reason="east.example:5672, orders: refused",
+            remedy="check whether the namespace runs, and check its address, DNS and firewalls",
         ),
         NamespaceBack(namespace="east", seconds=15.0),
     ]

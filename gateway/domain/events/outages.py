@@ -13,6 +13,7 @@ class NamespaceLost(Event):
 
     namespace: str
     reason: str
+    remedy: str = ""
 
 
 @attrs.frozen(kw_only=True)
