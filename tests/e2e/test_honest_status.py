@@ -208,6 +208,9 @@ async def test_at_no_moment_of_an_outage_do_status_metrics_and_log_contradict_th
         async with trio.open_nursery() as nursery:
             nursery.start_soon(installation.follow)
             installation.proxy.fault = Refuse()
+            assert await send(gateway.address, installation.label, b"x") == (201, "backlog")
+            # `namespace_back` counts what was diverted since then.
+            await gateway.seen("namespace_lost", namespace="north")
             for _ in range(MESSAGES):
                 assert await send(gateway.address, installation.label, b"x") == (201, "backlog")
             began = time.time()
