@@ -51,6 +51,13 @@ async def test_a_pin_holds_back_entities_and_never_a_backlog_queue() -> None:
     assert pauses.holds_back
 
 
+async def test_a_pin_holds_back_no_entity_but_its_own() -> None:
+    pauses = Pauses()
+    pauses.pins.add([override("orders")])
+
+    assert paused(pauses) == (True, False, False)
+
+
 async def test_while_the_orders_of_others_are_not_known_all_is_paused() -> None:
     pauses = Pauses(blind=True)
 

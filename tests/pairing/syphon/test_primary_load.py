@@ -1,18 +1,30 @@
 """The load of a syphon on the primary: few sends at first, none while it can't be reached."""
 
+import itertools
+import math
+import random
+
 import pytest
 import trio
 
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import Busy, NoAnswer, Unavailable, Unreachable
+from gateway.domain.errors import Busy, InvalidRequest, NoAnswer, Unavailable, Unreachable
 from gateway.domain.events.gateway import SyphonBackedOff
 from gateway.domain.failover import State
 from gateway.domain.message import Message
-from gateway.pairing.syphon.primary_load import FIRST, LEAST, MOST, PATIENCE, PROBES
-from gateway.pairing.syphon.slow_start import SLOW
+from gateway.pairing.syphon.primary_load import (
+    FIRST,
+    LEAST,
+    MOST,
+    PATIENCE,
+    PROBES,
+    PrimaryLoad,
+)
+from gateway.pairing.syphon.slow_start import EACH, SLOW
 from tests.harness.faults import Hang, Operation
+from tests.harness.retained import entries
 from tests.pairing.harness import (
     BILLS,
     LABEL,
@@ -400,3 +412,220 @@ async def test_an_entity_whose_probes_are_answered_keeps_its_backoff(harness):
     await trio.sleep(50.0)
 
     assert harness.primary.sends(ORDERS) == 3
+
+
+# --- what is known of the primary, by itself
+
+
+async def test_the_sends_in_flight_are_eight_at_first_and_four_to_256(load):
+    first = load.limit
+    await rounds(load, 20, 0.01)
+    most = load.limit
+    for _ in range(10):
+        await trio.sleep(0.1)
+        load.backlog_busy(trio.current_time())
+
+    assert (first, most, load.limit) == (8, 256, 4)
+
+
+@pytest.mark.parametrize("lost", ["one refused connection", "three silent entities"])
+async def test_a_lost_primary_gets_few_sends_again_and_its_loss_is_a_change(load, lost):
+    await rounds(load, 20, 0.01)
+    await trio.sleep(1.0)
+    seen, before = load.changes.version, load.limit
+    fail(load, ORDERS, error=NoAnswer("no answer"))
+    alone = load.limit, load.is_lost, load.changes.version
+
+    if lost == "one refused connection":
+        fail(load, ORDERS, error=Unreachable("refused"))
+    else:
+        fail(load, *ENTITIES, error=NoAnswer("no answer"))
+
+    assert alone == (before, False, seen)
+    assert (load.is_lost, load.limit) == (True, 8)
+    assert load.changes.version > seen
+
+
+async def test_failures_of_a_primary_that_is_lost_already_are_no_change(load):
+    fail(load, *ENTITIES, error=NoAnswer("no answer"))
+    await rounds(load, 1, 0.01)
+    fail(load, *ENTITIES, error=NoAnswer("no answer"))
+    seen, before = load.changes.version, load.limit
+
+    fail(load, *ENTITIES, error=NoAnswer("no answer"))
+
+    assert (load.changes.version, load.limit) == (seen, before)
+
+
+async def test_a_refusal_of_one_message_shows_that_the_primary_lives(load):
+    fail(load, ORDERS, error=Unreachable("refused"))
+    seen = load.changes.version
+    await trio.sleep(0.1)
+
+    fail(load, ORDERS, error=InvalidRequest("no"))
+
+    assert not load.is_lost
+    assert load.returned_at(BILLS) == trio.current_time()
+    assert load.changes.version > seen
+
+
+async def test_a_question_without_an_answer_takes_a_second_and_loses_the_primary(harness, load):
+    harness.primary.fail(Hang(), Operation.PROBE)
+    began = trio.current_time()
+
+    answered = await load.ask(ORDERS)
+
+    assert answered is False
+    assert trio.current_time() - began == pytest.approx(1.0)
+    assert load.is_lost
+
+
+@pytest.mark.parametrize(("began", "is_lost"), [(-0.1, True), (0.0, False), (0.1, False)])
+async def test_an_answer_to_a_request_not_before_the_question_ends_the_doubt(
+    harness, load, began, is_lost
+):
+    harness.primary.fail(Hang(), Operation.PROBE)
+    asked = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.ask, ORDERS)
+        await trio.sleep(0.2)
+        before = load.is_in_doubt
+        load.answered(BILLS, asked + began)
+        after = load.is_in_doubt
+
+    assert (before, after, load.is_lost) == (True, is_lost, is_lost)
+    assert not load.is_in_doubt
+
+
+async def test_an_entity_that_alone_gave_no_answer_is_probed_until_it_returns(harness, load):
+    harness.primary.fail(Hang(), Operation.PROBE)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.ask, ORDERS)
+        await trio.sleep(0.1)
+        load.answered(BILLS, trio.current_time())
+    before = load.returned_at(ORDERS)
+    harness.primary.heal()
+    await trio.sleep(2.0)
+
+    assert before == -math.inf
+    assert load.returned_at(ORDERS) > 0.0
+
+
+async def test_a_doubt_ends_for_those_who_wait_with_the_question_or_with_an_answer(harness, load):
+    harness.primary.fail(Hang(), Operation.PROBE)
+    ended = []
+
+    async def wait():
+        await load.wait_judged()
+        ended.append(trio.current_time())
+
+    began = trio.current_time()
+    for answers in (False, True):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load.ask, ORDERS)
+            await trio.sleep(0.1)
+            nursery.start_soon(wait)
+            await trio.sleep(0.1)
+            if answers:
+                load.answered(BILLS, trio.current_time())
+    await wait()
+
+    at = [moment - began for moment in ended]
+    assert at == pytest.approx([1.0, 1.2, 2.0])
+
+
+async def test_no_more_than_four_questions_are_asked_at_once(harness, load):
+    harness.primary.fail(Hang(), Operation.PROBE)
+    async with trio.open_nursery() as nursery:
+        for number in range(6):
+            nursery.start_soon(load.ask, EntityPath(f"queue-{number}"))
+        await trio.sleep(0.5)
+        asked = len(harness.primary.times(Operation.PROBE))
+
+    assert asked == 4
+
+
+async def test_an_entity_that_accepts_a_send_is_not_probed_any_more(harness, load):
+    harness.primary.fail(refuse(Unavailable, "down"), Operation.PROBE)
+    load.probe_until_back(ORDERS)
+    await trio.sleep(1.5)
+    load.answered(ORDERS, trio.current_time())
+    probes = len(harness.primary.times(Operation.PROBE))
+    await trio.sleep(100.0)
+
+    assert probes == 1
+    assert len(harness.primary.times(Operation.PROBE)) == probes
+
+
+async def test_a_second_failure_of_an_entity_that_is_probed_forgets_no_failed_probe(harness, load):
+    harness.primary.fail(refuse(Unavailable, "down"), Operation.PROBE)
+    load.probe_until_back(ORDERS)
+    await trio.sleep(1.5)
+    load.probe_until_back(ORDERS)
+    harness.primary.heal()
+    await trio.sleep(5.0)
+
+    assert load.returned_at(ORDERS) > 0.0
+
+
+async def test_a_probe_that_hangs_and_is_given_up_counts_as_failed(harness):
+    load = load_of(harness.primary.broker, probes=True)
+    await harness.nursery.start(load.run)
+    harness.primary.fail(Hang(), Operation.PROBE, times=4)
+    load.probe_until_back(ORDERS)
+    await trio.sleep(11.5)  # the first one is given up after ten seconds
+    before = load.returned_at(ORDERS)
+    await trio.sleep(30.0)
+
+    assert before == -math.inf
+    assert load.returned_at(ORDERS) > 0.0
+
+
+async def test_probes_that_hang_end_with_the_return_so_that_the_next_loss_is_probed_soon(
+    harness, load
+):
+    harness.primary.fail(Hang(), Operation.PROBE, times=1)
+    fail(load, ORDERS, error=Unreachable("refused"))
+    await trio.sleep(8.5)  # the second one is answered after three
+    found = not load.is_lost
+    fail(load, ORDERS, error=Unreachable("refused"))
+    again = trio.current_time()
+    await trio.sleep(1.5)
+
+    assert found
+    assert harness.primary.times(Operation.PROBE)[-1] == pytest.approx(again + 1.0)
+
+
+async def test_a_lost_primary_is_probed_after_a_second_and_each_five_seconds_at_most(harness):
+    load = PrimaryLoad(primary=harness.primary.broker, rng=random.Random(1), attempt_timeout=10.0)
+    await harness.nursery.start(load.run)
+    harness.primary.fail(refuse(Unavailable, "down"), Operation.PROBE)
+    began = trio.current_time()
+    fail(load, ORDERS, error=Unreachable("refused"))
+    await trio.sleep(600.0)
+
+    at = harness.primary.times(Operation.PROBE)
+    pauses = [after - before for before, after in itertools.pairwise(at)]
+    assert 0.8 <= at[0] - began <= 1.2
+    assert 5.5 < max(pauses) <= 6.0  # with the jitter
+
+
+async def test_an_answer_is_that_of_one_message_unless_more_are_told(load):
+    await rounds(load, 20, 0.01)
+    await trio.sleep(1.0)
+    before, late = load.limit, SLOW + 1.5 * EACH
+    load.answered(ORDERS, trio.current_time() - late, 2)
+    two = load.limit
+
+    load.answered(ORDERS, trio.current_time() - late)
+
+    assert (two, load.limit) == (before, before // 2)
+
+
+async def test_of_the_entities_that_were_seen_a_thousand_are_remembered(load):
+    before = entries(load)
+    for number in range(1500):
+        async with load.room(EntityPath(f"queue-{number}")):
+            pass
+
+    assert entries(load) - before == 1000

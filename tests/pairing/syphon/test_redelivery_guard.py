@@ -143,7 +143,7 @@ def taken(name, *, times):
         message=message(name),
         time_to_live=None,
         expires=None,
-        attempt="1",
+        attempt=name,
         origin="gateway",
     )
     return BacklogMessage.of(QUEUE, delivery, unwrapped, now=0.0)
