@@ -58,7 +58,9 @@ STEPS: Final = {"send": "sends", "complete": "completions", "send to receipt": "
     show_default=True,
     help="Bytes of a body.",
 )
-@click.option("--for", "seconds", type=Duration(), help="Duration of the load.  [default: 10s]")
+@click.option(
+    "--for", "seconds", type=Duration(above_zero=True), help="Duration of the load.  [default: 10s]"
+)
 @click.option("--count", type=click.IntRange(1), help="Messages at most.")
 def bench(invocation: Invocation, place: NamespaceChoice, entity: str, **given: Any) -> None:
     """

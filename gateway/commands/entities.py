@@ -35,10 +35,12 @@ from gateway.domain.topics.topology import SubscriptionProperties, TopicProperti
 UNKNOWN: Final = "unknown"
 
 _add_ttl = click.option(
-    "--ttl", type=Duration(), help="Time to live of messages that have none, such as 14d."
+    "--ttl",
+    type=Duration(above_zero=True),
+    help="Time to live of messages that have none, such as 14d.",
 )
 _add_lock = click.option(
-    "--lock-duration", type=Duration(), help="Lock of a delivery, such as 30s."
+    "--lock-duration", type=Duration(above_zero=True), help="Lock of a delivery, such as 30s."
 )
 _add_deliveries = click.option(
     "--max-delivery-count",

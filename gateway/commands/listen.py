@@ -88,7 +88,11 @@ class CountOrOff(click.ParamType[int | None]):
     type=CountOrOff(),
     help="Attempts before a message is poison, or off.",
 )
-@click.option("--timeout", type=Duration(), help="Timeout of one call of the endpoint or command.")
+@click.option(
+    "--timeout",
+    type=Duration(above_zero=True),
+    help="Timeout of one call of the endpoint or command.",
+)
 @click.option("--grace", type=Duration(), help="Time for handlers to finish in a drain.")
 @failing_in_words
 @add_admin_access

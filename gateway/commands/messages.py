@@ -66,7 +66,7 @@ def add_where(function: Callable[..., None]) -> Callable[..., None]:
     metavar="NAME=TEXT",
     help="Repeatable. NAME:=JSON is a number, true or false.",
 )
-@click.option("--ttl", type=Duration(), help="Time to live, such as 5m.")
+@click.option("--ttl", type=Duration(above_zero=True), help="Time to live, such as 5m.")
 @click.option("--schedule", metavar="TIME", help="Deliver it in 10m, or at 2026-11-25T06:00:00Z.")
 def send(invocation: Invocation, where: Where, body: str, **given: Any) -> None:
     """

@@ -159,17 +159,23 @@ def ask_consent(consequence: str, name: str) -> None:
 
 
 class Duration(click.ParamType[float]):
-    """A number of seconds, from `250ms`, `10s`, `5m`."""
+    """A number of seconds, from `250ms`, `10s`, `5m`; `above_zero`: 0 is refused."""
 
     name = "duration"
+
+    def __init__(self, *, above_zero: bool = False) -> None:
+        self.above_zero = above_zero
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         try:
-            return seconds(value)
+            found = seconds(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if self.above_zero and not found:
+            self.fail(f"a duration above 0 expected, found {value!r}", param, ctx)
+        return found
 
 
 def run(function: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:

@@ -19,7 +19,13 @@ from gateway.domain.access import Right
 @add_port_offset
 @click.argument("entity", required=False, shell_complete=complete_entity)
 @click.option("--storage", is_flag=True, help="A SAS for Storage Queue, as parameters of a URL.")
-@click.option("--valid", type=Duration(), default="1h", show_default=True, help="Time to expiry.")
+@click.option(
+    "--valid",
+    type=Duration(above_zero=True),
+    default="1h",
+    show_default=True,
+    help="Time to expiry.",
+)
 @click.option("--policy", metavar="NAME", help="The [[access]] that signs it.")
 @click.option(
     "--right",

@@ -72,7 +72,7 @@ WHOLE: Final = {
 @click.option(
     "--for",
     "seconds",
-    type=Duration(),
+    type=Duration(above_zero=True),
     default="30s",
     show_default=True,
     help="Duration of the drill.",
