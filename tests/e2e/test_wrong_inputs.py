@@ -1,4 +1,4 @@
-"""What a user types by mistake: each is refused with its cause, and nothing is changed."""
+"""Commands and configurations with a mistake: each is refused with its cause."""
 
 import shlex
 
@@ -27,7 +27,7 @@ protocol = "service-bus"
 bind = "127.0.0.1:0"
 {ADMIN}"""
 USAGE, FAILED, AWAY = 2, 1, 75
-# What is typed, the exit code, and a part of the answer that says what is wrong, or what is right.
+# The words typed, the exit code, and a part of the answer: the cause, or the right word.
 COMMANDS = [
     ("sned orders hi", USAGE, "Did you mean send?"),
     ("send", USAGE, "Missing argument 'ENTITY'"),
