@@ -233,10 +233,11 @@ def _endpoints(config: Config) -> Iterator[str]:
             continue
         yield from (f"endpoints[{index}].{problem}" for problem in _of_endpoint(endpoint))
         if endpoint.protocol == RABBITMQ:  # the primary judges the credentials
-            if not _is_before_rabbitmq(config):
+            if (found := _not_in_rabbitmq(config)) is not None:
                 yield (
                     f"endpoints[{index}].protocol: rabbitmq needs [pairing] with a primary in"
-                    " RabbitMQ (rabbitmq: or rabbitmqs:)"
+                    f" RabbitMQ (rabbitmq: or rabbitmqs:), but {found}: Pairgate passes the methods"
+                    " of AMQP 0-9-1 to a RabbitMQ, and executes none itself; use the protocol amqp"
                 )
             continue
         if not _credentials(config, endpoint) and not config.accepts_well_known_key(endpoint):
@@ -257,10 +258,13 @@ def _credentials(config: Config, endpoint: Endpoint) -> Sequence[object]:
     return config.accounts if endpoint.protocol == STORAGE_QUEUE else config.access
 
 
-def _is_before_rabbitmq(config: Config) -> bool:
-    pairing = config.pairing
-    primary = None if pairing is None else config.namespaces.get(pairing.primary)
-    return primary is not None and primary.url.partition(":")[0] in {"rabbitmq", "rabbitmqs"}
+def _not_in_rabbitmq(config: Config) -> str | None:
+    """The reason why no endpoint may be `rabbitmq`; None: they may."""
+    if (pairing := config.pairing) is None:
+        return "there is none"
+    primary = config.namespaces.get(pairing.primary)
+    kind = "" if primary is None else primary.url.partition(":")[0]
+    return None if kind in {"rabbitmq", "rabbitmqs"} else f"{pairing.primary} is {kind}:"
 
 
 def _wrong_bind(endpoint: Endpoint) -> str | None:

@@ -680,6 +680,24 @@ def test_memory_namespaces_are_two_stores() -> None:
     assert len(config(text).namespaces) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (ONE, "but there is none"),
+        (PAIR, "but east is embedded:"),
+        (far_pair('envelope_keys = [{ id = "1", key = { env = "KEY" } }]'), "is servicebus+https:"),
+    ],
+    ids=["one namespace", "a store", "Service Bus"],
+)
+def test_clients_of_rabbitmq_need_a_primary_in_rabbitmq(text: str, why: str) -> None:
+    endpoint = '[[endpoints]]\nprotocol = "rabbitmq"\nbind = "127.0.0.1:5673"\n'
+
+    [found] = [line for line in problems(text + endpoint) if "endpoints[0]" in line]
+
+    assert found.startswith("endpoints[0].protocol: rabbitmq needs [pairing] with a primary in")
+    assert why in found
+
+
 def rabbits(east: str, west: str = "rabbitmqs://g@d,e/v", more: str = "") -> str:
     text = far_pair('envelope_keys = [{ id = "1", key = { env = "KEY" } }]\nlabel = "orders"')
     for name, url in (("east", east), ("west", west)):
