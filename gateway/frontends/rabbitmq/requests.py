@@ -188,6 +188,8 @@ class Requests:
         if answer is None:
             return False
         self._record(channel, method, answer)
+        if self._session.topology.is_too_large:  # it can't be laid again
+            self._ending.close_away()
         if not getattr(method, "nowait", False) and method.synchronous:
             self._session.answer(channel.number, answer)
         return True

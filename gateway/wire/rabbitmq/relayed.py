@@ -4,7 +4,7 @@ them, and kept as they came.
 """
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from pamqp import base, commands, frame
@@ -27,6 +27,9 @@ PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
 LARGEST_FRAME: Final = 128 * 1024  # bytes: RabbitMQ's default of `frame_max`
 CONFIRMS: Final = frozenset({commands.Basic.Ack.index, commands.Basic.Nack.index})
 SETTLEMENTS: Final = CONFIRMS | {commands.Basic.Reject.index}
+_MOST_READ: Final = 4096  # bytes of a frame whose arguments are read: some milliseconds
+_RESERVED: Final = 2  # bytes of the first field, which has no use (AMQP 0-9-1, `reserved-1`)
+_EMPTY: Final = bytes(4)  # a table without fields
 _OBJECTS: Final = 640  # bytes that a small content takes besides those of its frames: measured
 _BEFORE_BODY: Final = 2  # parts of a content: the method, and the header
 # The methods of a broker that have a content.
@@ -69,18 +72,47 @@ class RelayedFrame:
 
     def method(self) -> base.Frame:
         """
-        The method of the frame.
+        The method of the frame. A large table at its end isn't read: it takes a tenth of a second.
+        Then its arguments are a table that can't be written.
 
         Raises:
             ProtocolError: the frame has none, or it is malformed.
         """
         try:
-            _, _, method = frame.unmarshal(self.data)
+            at = _arguments_at(self) if len(self.data) > _MOST_READ else 0
+            _, _, method = frame.unmarshal(_without_arguments(self, at) if at else self.data)
         except UNREADABLE as error:
             raise ProtocolError(f"a malformed method: {error}") from error
         if not isinstance(method, base.Frame):
             raise ProtocolError(f"a frame of type {self.kind} where a method is expected")
+        if at:
+            cut: Any = method
+            cut.arguments = {"": _Unread()}
         return method
+
+
+@attrs.frozen
+class _Unread:
+    """Stands for the fields of a table that wasn't read."""
+
+
+def _arguments_at(arrived: RelayedFrame) -> int:
+    """Where the arguments are in a method that ends with them; 0: it doesn't."""
+    kind: type[base.Frame] | None = commands.INDEX_MAPPING.get(arrived.method_index)
+    types = [] if kind is None else list(map(kind.amqp_type, kind.attributes()))
+    if types[-1:] != ["table"]:
+        return 0
+    # Before them are a reserved field, names, and bits in one octet (AMQP 0-9-1, 4.2.5).
+    at = HEAD.size + _METHOD.size + _RESERVED
+    for _ in range(types.count("shortstr")):
+        at += 1 + arrived.data[at]
+    return at + ("bit" in types)
+
+
+def _without_arguments(arrived: RelayedFrame, at: int) -> bytes:
+    """The frame with an empty table at its end."""
+    head = HEAD.pack(arrived.kind, arrived.channel, at + len(_EMPTY) - HEAD.size)
+    return head + arrived.data[HEAD.size : at] + _EMPTY + bytes([FRAME_END])
 
 
 def _tag_at(frame: RelayedFrame) -> int:

@@ -168,3 +168,16 @@ def test_a_publish_without_a_confirm_counts_with_the_memory_that_it_takes():
         tracemalloc.stop()
 
     assert sum(each.size for each in kept) >= taken
+
+
+async def test_too_much_of_a_client_in_an_outage_ends_its_connection(autojump_clock):
+    async with harness() as here:
+        await here.confirmed_once()
+        here.is_down = True
+        await here.primary.stream.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        large = {"x": "y" * 2000}
+        await here.client.send(1, commands.Basic.Consume(queue="orders", arguments=large))
+
+        await here.client.hears(commands.Basic.ConsumeOk)
+        assert (await here.client.hears(commands.Connection.Close)).reply_code == 320

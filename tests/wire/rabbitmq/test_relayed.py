@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, header
 
+from gateway.domain.errors import MessageError
 from gateway.wire.rabbitmq.frames import ProtocolError, content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import FrameReader, RelayedContent, RelayedFrame, read_publish
 
@@ -94,6 +95,30 @@ def test_no_bytes_make_the_reader_crash(data):
 def test_a_frame_above_the_limit_is_refused():
     with pytest.raises(ProtocolError, match="at most 4 allowed"):
         FrameReader(max_frame=4).feed(PUBLISH)
+
+
+WITH_ARGUMENTS = [
+    commands.Queue.Declare(queue="q", durable=True, nowait=True),
+    commands.Exchange.Declare(exchange="e", exchange_type="topic", internal=True),
+    commands.Queue.Bind(queue="q", exchange="e", routing_key="k"),
+    commands.Queue.Unbind(queue="q", exchange="e", routing_key="k"),
+    commands.Exchange.Bind(destination="d", source="s", routing_key="k", nowait=True),
+    commands.Exchange.Unbind(destination="d", source="s", routing_key="k"),
+    commands.Basic.Consume(queue="q", consumer_tag="t", no_ack=True),
+]
+
+
+@pytest.mark.parametrize("method", WITH_ARGUMENTS, ids=lambda each: each.name)
+def test_all_but_the_large_arguments_of_a_method_is_read(method):
+    method.arguments = {f"field {number}": True for number in range(1000)}
+    [frame] = FrameReader().feed(method_frame(1, method))
+    found = frame.method()
+
+    others = [name for name in method.__slots__ if name != "arguments"]
+    assert [getattr(found, name) for name in others] == [getattr(method, name) for name in others]
+    assert found.arguments != method.arguments
+    with pytest.raises(MessageError):
+        method_frame(1, found)
 
 
 def test_a_content_has_its_body_from_all_frames():
