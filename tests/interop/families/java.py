@@ -129,10 +129,10 @@ def _maven(
         env={**os.environ, **environment},
         check=False,
     )
-    return dict(_results(reports))
+    return dict(results_in(reports))
 
 
-def _results(reports: Path) -> Iterator[tuple[str, Result]]:
+def results_in(reports: Path) -> Iterator[tuple[str, Result]]:
     """The results that Maven's Surefire has reported, by class and method."""
     for report in sorted(reports.glob("TEST-*.xml")):
         for case in ElementTree.parse(report).iter("testcase"):
@@ -146,7 +146,7 @@ def _results(reports: Path) -> Iterator[tuple[str, Result]]:
                 yield name, Result(PASSED)
 
 
-def _version(module: str, artifact: str) -> str:
+def version_of(module: str, artifact: str) -> str:
     pom = (PROJECT / module / "pom.xml").read_text()
     (version,) = re.findall(rf"<artifactId>{artifact}</artifactId>\s*<version>(.*?)</version>", pom)
     return str(version)
@@ -174,7 +174,7 @@ FAMILY: Final = Family(
         Suite(
             name="java-servicebus",
             client="com.azure:azure-messaging-servicebus",
-            version=_version("servicebus", "azure-messaging-servicebus"),
+            version=version_of("servicebus", "azure-messaging-servicebus"),
             what="synchronous, asynchronous, processors, sessions, transactions, rules, "
             "administration, WebSocket",
             run=partial(_run, "servicebus"),
@@ -182,7 +182,7 @@ FAMILY: Final = Family(
         Suite(
             name="java-outage",
             client="com.azure:azure-messaging-servicebus",
-            version=_version("servicebus", "azure-messaging-servicebus"),
+            version=version_of("servicebus", "azure-messaging-servicebus"),
             what="producers, a processor and one of sessions, while the primary is killed, started "
             "again, frozen, continued",
             run=_outage,
@@ -190,7 +190,7 @@ FAMILY: Final = Family(
         Suite(
             name="qpid-jms",
             client="org.apache.qpid:qpid-jms-client",
-            version=_version("qpid-jms", "qpid-jms-client"),
+            version=version_of("qpid-jms", "qpid-jms-client"),
             what="queues, transacted sessions, WebSocket, failover, topics; Spring's template and "
             "listener container",
             run=partial(_run, "qpid-jms"),
@@ -205,7 +205,7 @@ SPRING: Final = Family(
         Suite(
             name="spring-cloud-azure",
             client="spring-cloud-azure-starter-servicebus-jms",
-            version=_version("spring", "spring-cloud-azure-starter-servicebus-jms"),
+            version=version_of("spring", "spring-cloud-azure-starter-servicebus-jms"),
             what="templates and listeners of queues and subscriptions; the same, clients by "
             "properties and replies with `spring-messaging-azure-servicebus`",
             run=lambda wishes: _as_azure("spring", "StarterTest", wishes),
@@ -220,7 +220,7 @@ RETIRED: Final = Family(
         Suite(
             name="azure-servicebus-java",
             client="com.microsoft.azure:azure-servicebus",
-            version=_version("legacy", "azure-servicebus"),
+            version=version_of("legacy", "azure-servicebus"),
             what="retired; its own tests, with the ports of Azure",
             run=_legacy,
         ),

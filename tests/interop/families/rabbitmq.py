@@ -1,12 +1,14 @@
 """
 The tests of RabbitMQ's own clients: each suite runs directly, then through a gateway. They are
-those of each client's repository. They expect the broker and its management at their usual ports,
-which are replaced. A test that fails directly, too, is skipped.
+those of each client's repository, or ours, in the Maven project of Java's clients. The former
+expect the broker and its management at their usual ports, which are replaced. A test that fails
+directly, too, is skipped.
 """
 
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -25,10 +27,12 @@ from tests.harness.rabbitmq import (
     management_at,
 )
 from tests.interop.clones import Clone
+from tests.interop.families.java import PROJECT, results_in, version_of
 from tests.interop.family import FAILED, PASSED, SKIPPED, Family, Result, Suite, Wishes
 from tests.interop.gateways import BUILD, HERE, ROOT, gateway
 from tests.interop.runners import (
     GO,
+    LIMIT,
     MODULES,
     run_go,
     run_jest,
@@ -72,23 +76,26 @@ class Place:
 
 @attrs.frozen(kw_only=True)
 class Client:
-    """A client, and how to run the tests of its repository in `folder`."""
+    """A client, and how to run its tests, those of its repository in `folder`."""
 
     name: str
     version: str
     language: str
-    clone: Clone
+    clone: Clone | None = None  # None: the tests are ours
+    what: str = "its own tests"
     run: Callable[..., Mapping[str, Result]]  # in the folder with its files
     needs: Sequence[str | Path] = ()
     stand_ins: Mapping[str, Path] = attrs.field(factory=dict)  # instead of some of its files
 
     def missing(self) -> str:
         lacking = [str(each) for each in self.needs if shutil.which(each) is None]
-        return self.clone.missing() or ", ".join(lacking)
+        return (self.clone and self.clone.missing()) or ", ".join(lacking)
 
     def unpacked(self, place: Place) -> Path:
-        """A folder with the files of that commit, for a broker at that place."""
+        """A folder with the files of that commit, if any, for a broker at that place."""
         folder = PLACE / self.name
+        if self.clone is None:
+            return folder
         self.clone.unpack(folder)
         for file in folder.rglob("*"):
             if file.suffix in _REPLACED and file.is_file():
@@ -137,6 +144,22 @@ def _run(client: Client, release: Release, wishes: Wishes) -> dict[str, Result]:
     return {
         name: _compared(directly.get(name), through.get(name)) for name in {**directly, **through}
     }
+
+
+def _run_maven(test: str, *, folder: Path, wishes: Wishes) -> dict[str, Result]:
+    """Wishes choose among its methods."""
+    reports = BUILD / "java" / "rabbitmq-reports"
+    shutil.rmtree(reports, ignore_errors=True)
+    options = [f"-Dinterop.build={BUILD / 'java'}", "-pl", "rabbitmq", f"-Dtest={test}"]
+    options[-1] += f"#*{wishes.words}*" if wishes.words else ""
+    subprocess.run(
+        ["mvn", "-q", "-B", *options, "test"],
+        cwd=PROJECT,
+        env={**os.environ, "INTEROP_TRUST": "", "INTEROP_LOG": "off"},
+        timeout=LIMIT,
+        check=False,
+    )
+    return dict(results_in(reports))
 
 
 def _compared(directly: Result | None, through: Result | None) -> Result:
@@ -239,6 +262,23 @@ CLIENTS: Final = (
         run=partial(run_go, "-tags=integration"),
         needs=(GO,),
     ),
+    Client(
+        name="amqp-client",
+        version=version_of("rabbitmq", "amqp-client"),
+        language="Java",
+        what="confirms, consumers, returns, transactions, replies, exchanges, errors",
+        run=partial(_run_maven, "ClientTest"),
+        needs=("java", "mvn"),
+    ),
+    Client(
+        name="spring-rabbit",
+        version=version_of("rabbitmq", "spring-rabbit"),
+        language="Java",
+        what="templates, confirms, replies, containers of listeners, dead letters, transactions, "
+        "administration",
+        run=partial(_run_maven, "SpringTest"),
+        needs=("java", "mvn"),
+    ),
 )
 
 
@@ -253,7 +293,7 @@ def _family(client: Client) -> Family:
                 name=client.name + suffix,
                 client=client.name,
                 version=client.version,
-                what=f"its own tests, through the endpoint `rabbitmq` before {name}",
+                what=f"{client.what}, through the endpoint `rabbitmq` before {name}",
                 run=partial(_run, client, release),
             )
             for suffix, (name, release) in releases.items()
