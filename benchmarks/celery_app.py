@@ -7,6 +7,7 @@ from celery import Celery
 app = Celery("benchmark", broker=os.environ["BROKER"], backend="rpc://")
 app.conf.update(
     task_default_queue=os.environ["QUEUE"],
+    task_default_queue_type=os.environ["TYPE"],
     task_acks_late=True,
     broker_transport_options={"confirm_publish": True},
     broker_connection_retry_on_startup=True,

@@ -1,12 +1,19 @@
 """
 Runs the same Celery application with and without the gateway, through outages of its RabbitMQ.
 
-    producer, worker ──AMQP 0-9-1─────────────────▶ RabbitMQ (killed, or frozen)
+    producer, worker ──AMQP 0-9-1─────────────────▶ RabbitMQ
     producer, worker ──AMQP 0-9-1──▶ pairgate ────▶ RabbitMQ
-                                        └─────────▶ a store of its own ──(its syphon)──▶ RabbitMQ
+                                        └─────────▶ its secondary ──(its syphon)──▶ RabbitMQ
+
+    killed, frozen  one RabbitMQ; the secondary is a store of the gateway's own
+    restarted       the same with a cluster of three nodes, which are stopped one after the other;
+                    the queues are quorum queues
+    swapped         the secondary is another RabbitMQ: the first is killed, and when it's back, the
+                    second
 
 Both ways run at once, through the same outage, each with a queue of its own. The producer waits
-for the confirm of each task and in the end for each result, by Celery's own `rpc://`.
+for the confirm of each task and in the end for each result, by Celery's own `rpc://`. Directly,
+Celery knows each node, as it would without the gateway.
 """
 
 import argparse
@@ -14,8 +21,9 @@ import json
 import math
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -30,13 +38,15 @@ from benchmarks.machine import facts_of_processor
 from benchmarks.report import show_facts
 from tests.e2e.processes import open_gateways
 from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, USER, Release, rabbitmq
+from tests.harness.rabbitmq_cluster import rabbitmq_cluster
 from tests.harness.secret_files import write_secret
-from tests.harness.servers import ServerProcess, frozen, kill
+from tests.harness.servers import ServerProcess, kill
+from tests.harness.servers import frozen as freezing
 
 ROOT: Final = Path(__file__).parents[1]
 PYTHON: Final = ROOT / ".venv-rabbitmq" / "bin" / "python"
 RELEASES: Final = {"installed": INSTALLED, "4": RABBITMQ_4}
-OUTAGES: Final = ("killed", "frozen")
+OUTAGES: Final = ("killed", "frozen", "restarted", "swapped")
 WAYS: Final = ("directly", "through Pairgate")
 BEFORE: Final = 8.0  # seconds, healthy
 AFTER: Final = 5.0  # seconds, at least, in which tasks are sent after the outage
@@ -46,17 +56,17 @@ LOOK: Final = 0.2  # seconds between two looks at its log
 STOP: Final = 15.0  # seconds: a worker finishes what it has
 WIDTH: Final = 110  # characters of the table
 READY: Final = b" ready."  # the end of the line that a worker logs
+STORE: Final = 'url = "embedded:store.db"'
 GATEWAY: Final = """
 [namespaces.primary]
-url = "rabbitmq://{user}@127.0.0.1:{port}"
-password = {{ file = {password} }}
+{primary}
 
-[namespaces.store]
-url = "embedded:store.db"
+[namespaces.secondary]
+{secondary}
 
 [pairing]
 primary = "primary"
-secondary = "store"
+secondary = "secondary"
 label = "bench"
 enable_syphon = true
 
@@ -98,18 +108,38 @@ def row_of(outage: str, way: str, seen: Mapping[str, Any], *, is_worker_alive: b
     )
 
 
+Harm = Callable[[float], Awaitable[None]]  # for so many seconds; returns when all is well
+
+
+@attrs.frozen(kw_only=True)
+class Brokers:
+    """The RabbitMQs of one outage."""
+
+    ports: Sequence[int]  # that an application without the gateway knows
+    hosts: str  # of the primary, as a URL lists them
+    harm: Harm
+    secondary: str = ""  # another RabbitMQ; empty: a store of the gateway's own
+    type_of_queues: str = "classic"
+
+
 @attrs.frozen(kw_only=True)
 class Application:
-    """A producer and a worker at one port."""
+    """A producer and a worker at these ports, the first that answers."""
 
     way: str
-    port: int
+    ports: Sequence[int]
     folder: Path
+    type_of_queues: str
 
     @property
     def environment(self) -> Mapping[str, str]:
-        broker = f"amqp://{USER}:{USER}@127.0.0.1:{self.port}//"
-        return {**os.environ, "BROKER": broker, "QUEUE": self.way.split()[-1].lower()}
+        brokers = (f"amqp://{USER}:{USER}@127.0.0.1:{port}//" for port in self.ports)
+        return {
+            **os.environ,
+            "BROKER": ";".join(brokers),
+            "QUEUE": self.way.split()[-1].lower(),
+            "TYPE": self.type_of_queues,
+        }
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[trio.Process]:
@@ -155,22 +185,33 @@ class Application:
 
 async def measure(outage: str, load: Load, release: Release, folder: Path) -> Sequence[Row]:
     """Run one outage, under both applications."""
-    password, data = folder / "password", folder / "rabbitmq"
+    password = folder / "password"
     write_secret(password, USER)
-    data.mkdir()
     async with (
-        rabbitmq(data, release=release) as (node, port),
+        STAGES[outage](folder, release) as brokers,
         open_gateways(folder) as gateways,
     ):
-        config = GATEWAY.format(user=USER, port=port, password=json.dumps(str(password)))
+        file = json.dumps(str(password))
+        config = GATEWAY.format(
+            primary=_rabbitmq_at(brokers.hosts, file),
+            secondary=_rabbitmq_at(brokers.secondary, file) if brokers.secondary else STORE,
+        )
         gateway = await gateways.start(config, name="gateway")
-        ports = zip(WAYS, (port, gateway.port), strict=True)
-        applications = [Application(way=way, port=at, folder=folder) for way, at in ports]
-        return await run_through(outage, load, node, applications)
+        ports = zip(WAYS, (brokers.ports, [gateway.port]), strict=True)
+        applications = [
+            Application(way=way, ports=at, folder=folder, type_of_queues=brokers.type_of_queues)
+            for way, at in ports
+        ]
+        return await run_through(outage, load, brokers.harm, applications)
+
+
+def _rabbitmq_at(hosts: str, password: str) -> str:
+    """The lines of a namespace."""
+    return f'url = "rabbitmq://{USER}@{hosts}"\npassword = {{ file = {password} }}'
 
 
 async def run_through(
-    outage: str, load: Load, node: ServerProcess, applications: Sequence[Application]
+    outage: str, load: Load, harm: Harm, applications: Sequence[Application]
 ) -> Sequence[Row]:
     rows: dict[str, Row] = {}
 
@@ -185,19 +226,79 @@ async def run_through(
             for application, worker in zip(applications, workers, strict=True):
                 nursery.start_soon(run, application, worker)
             await trio.sleep(BEFORE)
-            await fail(outage, node, load.seconds)
+            await harm(load.seconds)
     return [rows[way] for way in WAYS]
 
 
-async def fail(outage: str, node: ServerProcess, seconds: float) -> None:
-    """Return when the node is there again."""
-    if outage == "frozen":
-        async with frozen(node):
+@asynccontextmanager
+async def killed(folder: Path, release: Release) -> AsyncIterator[Brokers]:
+    async with one_node(folder / "rabbitmq", release) as (node, port):
+        yield Brokers(ports=[port], hosts=f"127.0.0.1:{port}", harm=partial(kill_node, node))
+
+
+@asynccontextmanager
+async def frozen(folder: Path, release: Release) -> AsyncIterator[Brokers]:
+    async def freeze(seconds: float) -> None:
+        async with freezing(node):
             await trio.sleep(seconds)
-    else:
-        await node.kill()
-        await trio.sleep(seconds)
-        await node.start()
+
+    async with one_node(folder / "rabbitmq", release) as (node, port):
+        yield Brokers(ports=[port], hosts=f"127.0.0.1:{port}", harm=freeze)
+
+
+@asynccontextmanager
+async def restarted(folder: Path, _: Release) -> AsyncIterator[Brokers]:
+    async def restart(seconds: float) -> None:
+        for name in cluster.nodes:
+            await cluster.stop(name)
+            await trio.sleep(seconds)
+            await cluster.start(name)
+            await cluster.wait_whole()
+
+    async with rabbitmq_cluster(folder / "rabbitmq") as cluster:
+        await cluster.wait_whole()
+        yield Brokers(
+            ports=list(cluster.ports.values()),
+            hosts=cluster.hosts,
+            harm=restart,
+            type_of_queues="quorum",
+        )
+
+
+@asynccontextmanager
+async def swapped(folder: Path, release: Release) -> AsyncIterator[Brokers]:
+    async def swap(seconds: float) -> None:
+        for node in (first, second):
+            await kill_node(node, seconds)
+            await trio.sleep(BEFORE)
+
+    async with (
+        one_node(folder / "first", release) as (first, port),
+        one_node(folder / "second", release) as (second, other),
+    ):
+        yield Brokers(
+            ports=[port, other],
+            hosts=f"127.0.0.1:{port}",
+            harm=swap,
+            secondary=f"127.0.0.1:{other}",
+        )
+
+
+STAGES: Final = dict(zip(OUTAGES, (killed, frozen, restarted, swapped), strict=True))
+
+
+def one_node(
+    folder: Path, release: Release
+) -> AbstractAsyncContextManager[tuple[ServerProcess, int]]:
+    folder.mkdir()
+    return rabbitmq(folder, release=release)
+
+
+async def kill_node(node: ServerProcess, seconds: float) -> None:
+    """Return when the node is there again."""
+    await node.kill()
+    await trio.sleep(seconds)
+    await node.start()
 
 
 def table_of(rows: Sequence[Row]) -> Table:

@@ -20,4 +20,4 @@ def test_a_load_that_ends_before_the_outage_is_refused(capsys: pytest.CaptureFix
     assert "--tasks must be at least 460" in capsys.readouterr().err
     load, release, outages = read_load(["--tasks", "460", "--rate", "20"])
     assert load == Load(tasks=460, rate=20.0, seconds=10.0)
-    assert (release, outages) == ("installed", ("killed", "frozen"))
+    assert (release, outages) == ("installed", ("killed", "frozen", "restarted", "swapped"))
