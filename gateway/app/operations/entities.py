@@ -376,13 +376,19 @@ def _of_topic(info: TopicInfo, subscriptions: Sequence[SubscriptionInfo]) -> Lis
     return Listed(
         kind=EntityKind.TOPIC,
         name=info.path.name,
-        active=sum(each.active for each in subscriptions),
-        dead_lettered=sum(each.dead_lettered for each in subscriptions),
+        active=_sum([each.active for each in subscriptions]),
+        dead_lettered=_sum([each.dead_lettered for each in subscriptions]),
         scheduled=info.scheduled,
         bytes=info.size,
         subscriptions=len(subscriptions),
         status=info.properties.status.value,
     )
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """The sum; None, if one of them isn't known."""
+    known = [each for each in counts if each is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _of_subscription(info: SubscriptionInfo) -> Listed:

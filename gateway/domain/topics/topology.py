@@ -77,14 +77,17 @@ class TopicInfo:
 
 @attrs.frozen(kw_only=True)
 class SubscriptionInfo:
-    """The facts about a subscription that its namespace reports. `version` changes with updates."""
+    """
+    The facts about a subscription that its namespace reports. `version` changes with updates. A
+    count that is None isn't known.
+    """
 
     topic: EntityPath
     name: str
     properties: SubscriptionProperties = attrs.field(factory=SubscriptionProperties)
-    active: int = 0
-    dead_lettered: int = 0
-    transfer_dead_lettered: int = 0
+    active: int | None = 0
+    dead_lettered: int | None = 0
+    transfer_dead_lettered: int | None = 0
     created: datetime | None = None
     updated: datetime | None = None
     accessed: datetime | None = None

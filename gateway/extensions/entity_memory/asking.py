@@ -7,9 +7,7 @@ from typing import Final, TypeVar
 import trio
 
 from gateway.capabilities.remembering import record_from_memory
-from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityExists, Unavailable
-from gateway.extensions.entity_memory.memory import EntityMemory
 
 T = TypeVar("T")
 
@@ -56,19 +54,35 @@ async def listed(
     return page
 
 
-async def created(
-    memory: EntityMemory, entity: EntityPath, create: Callable[[], Awaitable[T]]
-) -> T:
+async def read(known: T | None, ask: Callable[[], Awaitable[T]], record: Callable[[T], None]) -> T:
     """
-    The result of `create`.
+    The answer of `ask`, recorded; in an outage what is `known`.
 
     Raises:
-        BrokerError: as `create`; `EntityExists` if the primary can't be reached and had the entity.
+        BrokerError: as `ask`, unless it is an outage and the answer is known.
     """
     try:
-        return await in_time(create, knows=memory.knows(entity))
+        found = await in_time(ask, knows=known is not None)
     except BrokerError as error:
-        if not error.counts_as_outage or not memory.knows(entity):
+        if known is None or not error.counts_as_outage:
             raise
         record_from_memory()
-        raise EntityExists(f"{entity} existed when the primary could be reached") from error
+        return known
+    record(found)
+    return found
+
+
+async def created(knows: bool, name: object, create: Callable[[], Awaitable[T]]) -> T:
+    """
+    The result of `create`. `knows`: the primary had it already.
+
+    Raises:
+        BrokerError: as `create`; `EntityExists` if the primary can't be reached and had it.
+    """
+    try:
+        return await in_time(create, knows=knows)
+    except BrokerError as error:
+        if not error.counts_as_outage or not knows:
+            raise
+        record_from_memory()
+        raise EntityExists(f"{name} existed when the primary could be reached") from error

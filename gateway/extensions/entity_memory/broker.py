@@ -77,7 +77,7 @@ class RememberingBroker(TopicsFromMemory, ReceiveWrapper):
             EntityExists: also if the primary, which can't be reached, had that queue or topic.
         """
         info = await created(
-            self.memory, entity, lambda: self.broker.create_queue(entity, properties)
+            self.memory.knows(entity), entity, lambda: self.broker.create_queue(entity, properties)
         )
         self.memory.record_queue(info)
         return info

@@ -1,4 +1,7 @@
-"""The queues and topics of the primary, as it described them when it answered last."""
+"""
+The queues, topics, subscriptions and rules of the primary, as it described them when it answered
+last.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,13 +12,15 @@ import trio
 from gateway.capabilities import Topology
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityInfo, EntityPath
-from gateway.domain.errors import BrokerError
-from gateway.domain.topics.topology import TopicInfo
+from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
+from gateway.domain.topics.filters import Rule
+from gateway.domain.topics.topology import SubscriptionInfo, TopicInfo
 from gateway.offering import offered
 from gateway.pairing.entity_cache import (
     ASK_AGAIN,
     ASK_AGAIN_SOON,
     MAX_KNOWN,
+    PAGE,
     EntityCache,
     list_known,
     list_known_topics,
@@ -34,6 +39,13 @@ class EntityMemory:
     names: EntityCache
     _queues: Bounded[str, EntityInfo] = attrs.field(factory=lambda: Bounded(MAX_KNOWN), init=False)
     _topics: Bounded[str, TopicInfo] = attrs.field(factory=lambda: Bounded(MAX_KNOWN), init=False)
+    # By topic, and then by the subscription's name; by subscription, and then by the rule's.
+    _subscriptions: Bounded[str, dict[str, SubscriptionInfo]] = attrs.field(
+        factory=lambda: Bounded(MAX_KNOWN), init=False
+    )
+    _rules: Bounded[tuple[str, str], dict[str, Rule]] = attrs.field(
+        factory=lambda: Bounded(MAX_KNOWN), init=False
+    )
     _gone: Bounded[str, None] = attrs.field(factory=lambda: Bounded(MAX_KNOWN), init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -57,6 +69,20 @@ class EntityMemory:
             self.record_queue(queue)
         for topic in topics:
             self.record_topic(topic)
+        return topology is None or await self._ask_for_subscriptions(topology, topics)
+
+    async def _ask_for_subscriptions(self, topology: Topology, topics: Sequence[TopicInfo]) -> bool:
+        """Ask for the subscriptions of these topics, and for their rules. False: no answer."""
+        try:
+            for topic in topics:
+                for found in await topology.list_subscriptions(topic.path, top=PAGE):
+                    self.record_subscription(found)
+                    for rule in await topology.list_rules(topic.path, found.name, top=PAGE):
+                        self.record_rule(topic.path, found.name, rule)
+        except (NotAuthorized, NotSupported):
+            return True
+        except BrokerError as error:  # a topic may be deleted meanwhile
+            return not error.counts_as_outage
         return True
 
     def record_queue(self, info: EntityInfo) -> None:
@@ -77,7 +103,44 @@ class EntityMemory:
         """Forget an entity that the primary hasn't any more."""
         self._queues.pop(entity.key, None)
         self._topics.pop(entity.key, None)
+        for name in self._subscriptions.pop(entity.key, {}):
+            self._rules.pop((entity.key, name), None)
         self._gone[entity.key] = None
+
+    def record_subscription(self, info: SubscriptionInfo) -> None:
+        """Remember the subscription as the primary has just described it."""
+        self._subscriptions.setdefault(info.topic.key, {})[info.name.lower()] = info
+
+    def forget_subscription(self, topic: EntityPath, name: str) -> None:
+        """Forget a subscription that the primary hasn't any more."""
+        self._subscriptions.get(topic.key, {}).pop(name.lower(), None)
+        self._rules.pop((topic.key, name.lower()), None)
+
+    def subscription(self, topic: EntityPath, name: str) -> SubscriptionInfo | None:
+        """The subscription without its counts; None: it isn't known."""
+        info = self._subscriptions.get(topic.key, {}).get(name.lower())
+        return None if info is None else _without_counts(info)
+
+    def subscriptions(self, topic: EntityPath) -> Sequence[SubscriptionInfo]:
+        """All known subscriptions of the topic, sorted by name."""
+        found = self._subscriptions.get(topic.key, {})
+        return [_without_counts(found[name]) for name in sorted(found)]
+
+    def record_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> None:
+        """Remember the rule as the primary has just described it."""
+        self._rules.setdefault((topic.key, subscription.lower()), {})[rule.name.lower()] = rule
+
+    def forget_rule(self, topic: EntityPath, subscription: str, name: str) -> None:
+        """Forget a rule that the primary hasn't any more."""
+        self._rules.get((topic.key, subscription.lower()), {}).pop(name.lower(), None)
+
+    def rule(self, topic: EntityPath, subscription: str, name: str) -> Rule | None:
+        return self._rules.get((topic.key, subscription.lower()), {}).get(name.lower())
+
+    def rules(self, topic: EntityPath, subscription: str) -> Sequence[Rule]:
+        """All known rules of the subscription, sorted by name."""
+        found = self._rules.get((topic.key, subscription.lower()), {})
+        return [found[name] for name in sorted(found)]
 
     def knows(self, entity: EntityPath) -> bool:
         """True if the primary had a queue or topic with that name."""
@@ -121,4 +184,10 @@ def _without_figures(info: EntityInfo) -> EntityInfo:
         transfer_dead_lettered=None,
         size=None,
         accessed=None,
+    )
+
+
+def _without_counts(info: SubscriptionInfo) -> SubscriptionInfo:
+    return attrs.evolve(
+        info, active=None, dead_lettered=None, transfer_dead_lettered=None, accessed=None
     )

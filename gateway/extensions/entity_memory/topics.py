@@ -1,34 +1,26 @@
 """Topics of the pair, with answers from memory while its primary can't be asked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from gateway.capabilities import Topology
-from gateway.capabilities.remembering import record_from_memory
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError
-from gateway.domain.topics.topology import TopicInfo, TopicProperties
-from gateway.extensions.entity_memory.asking import created, in_time, listed
+from gateway.domain.errors import EntityNotFound
+from gateway.domain.topics.filters import Rule
+from gateway.domain.topics.topology import (
+    SubscriptionInfo,
+    SubscriptionProperties,
+    TopicInfo,
+    TopicProperties,
+)
+from gateway.extensions.entity_memory.asking import created, listed, read
 from gateway.extensions.entity_memory.memory import EntityMemory
 from gateway.offering import required
 from gateway.ports import Broker
 
 
-def _passed_on(name: str) -> Any:
-    """A method of `Topology` that only the primary can do."""
-
-    async def method(self: "TopicsFromMemory", *args: Any, **kwargs: Any) -> Any:
-        return await getattr(self.topology, name)(*args, **kwargs)
-
-    return method
-
-
 class TopicsFromMemory:
-    """
-    The methods of `Topology`, of the topics that `memory` knows. Subscriptions and rules aren't
-    remembered.
-    """
+    """The methods of `Topology`, of the topics, subscriptions and rules that `memory` knows."""
 
     broker: Broker
     memory: EntityMemory
@@ -38,21 +30,10 @@ class TopicsFromMemory:
         """The topics of the primary."""
         return required(self.broker, Topology)
 
-    update_subscription = _passed_on("update_subscription")
-    create_subscription = _passed_on("create_subscription")
-    inspect_subscription = _passed_on("inspect_subscription")
-    list_subscriptions = _passed_on("list_subscriptions")
-    delete_subscription = _passed_on("delete_subscription")
-    create_rule = _passed_on("create_rule")
-    update_rule = _passed_on("update_rule")
-    inspect_rule = _passed_on("inspect_rule")
-    list_rules = _passed_on("list_rules")
-    delete_rule = _passed_on("delete_rule")
-
     async def create_topic(self, topic: EntityPath, properties: TopicProperties) -> TopicInfo:
         """As `Topology.create_topic`; a topic that the primary had exists."""
-        create: Callable[..., Any] = self.topology.create_topic
-        info: TopicInfo = await created(self.memory, topic, lambda: create(topic, properties))
+        knows = self.memory.knows(topic)
+        info = await created(knows, topic, lambda: self.topology.create_topic(topic, properties))
         self.memory.record_topic(info)
         return info
 
@@ -66,18 +47,9 @@ class TopicsFromMemory:
 
     async def inspect_topic(self, topic: EntityPath) -> TopicInfo:
         """As `Topology.inspect_topic`; in an outage from memory."""
-        known = self.memory.topic(topic)
-        try:
-            info = await in_time(
-                lambda: self.topology.inspect_topic(topic), knows=known is not None
-            )
-        except BrokerError as error:
-            if known is None or not error.counts_as_outage:
-                raise
-            record_from_memory()
-            return known
-        self.memory.record_topic(info)
-        return info
+        memory = self.memory
+        ask = partial(self.topology.inspect_topic, topic)
+        return await read(memory.topic(topic), ask, memory.record_topic)
 
     async def list_topics(
         self, prefix: str = "", *, skip: int = 0, top: int = 100
@@ -91,3 +63,98 @@ class TopicsFromMemory:
         """As `Topology.delete_topic`."""
         await self.topology.delete_topic(topic)
         self.memory.forget(topic)
+
+    # --- subscriptions
+
+    async def create_subscription(
+        self,
+        topic: EntityPath,
+        name: str,
+        properties: SubscriptionProperties,
+        rule: Rule | None = None,
+    ) -> SubscriptionInfo:
+        """As `Topology.create_subscription`; one that the primary had exists."""
+        knows = self.memory.subscription(topic, name) is not None
+        create = partial(self.topology.create_subscription, topic, name, properties, rule)
+        info = await created(knows, f"{topic}/Subscriptions/{name}", create)
+        self.memory.record_subscription(info)
+        return info
+
+    async def update_subscription(
+        self,
+        topic: EntityPath,
+        name: str,
+        properties: SubscriptionProperties,
+        *,
+        if_version: int | None = None,
+    ) -> SubscriptionInfo:
+        """As `Topology.update_subscription`."""
+        update = self.topology.update_subscription
+        info = await update(topic, name, properties, if_version=if_version)
+        self.memory.record_subscription(info)
+        return info
+
+    async def inspect_subscription(self, topic: EntityPath, name: str) -> SubscriptionInfo:
+        """As `Topology.inspect_subscription`; in an outage from memory, without the counts."""
+        memory = self.memory
+        ask = partial(self.topology.inspect_subscription, topic, name)
+        try:
+            return await read(memory.subscription(topic, name), ask, memory.record_subscription)
+        except EntityNotFound:
+            memory.forget_subscription(topic, name)
+            raise
+
+    async def list_subscriptions(
+        self, topic: EntityPath, *, skip: int = 0, top: int = 100
+    ) -> Sequence[SubscriptionInfo]:
+        """As `Topology.list_subscriptions`; in an outage the known ones."""
+        memory = self.memory
+        ask = partial(self.topology.list_subscriptions, topic, skip=skip, top=top)
+        known = memory.subscriptions(topic)
+        return await listed(known, ask, memory.record_subscription, skip=skip, top=top)
+
+    async def delete_subscription(self, topic: EntityPath, name: str) -> None:
+        """As `Topology.delete_subscription`."""
+        await self.topology.delete_subscription(topic, name)
+        self.memory.forget_subscription(topic, name)
+
+    # --- rules
+
+    async def create_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule:
+        """As `Topology.create_rule`; one that the primary had exists."""
+        knows = self.memory.rule(topic, subscription, rule.name) is not None
+        create = partial(self.topology.create_rule, topic, subscription, rule)
+        made = await created(knows, f"rule {rule.name}", create)
+        self.memory.record_rule(topic, subscription, made)
+        return made
+
+    async def update_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule:
+        """As `Topology.update_rule`."""
+        changed = await self.topology.update_rule(topic, subscription, rule)
+        self.memory.record_rule(topic, subscription, changed)
+        return changed
+
+    async def inspect_rule(self, topic: EntityPath, subscription: str, name: str) -> Rule:
+        """As `Topology.inspect_rule`; in an outage from memory."""
+        memory = self.memory
+        ask = partial(self.topology.inspect_rule, topic, subscription, name)
+        record = partial(memory.record_rule, topic, subscription)
+        try:
+            return await read(memory.rule(topic, subscription, name), ask, record)
+        except EntityNotFound:
+            memory.forget_rule(topic, subscription, name)
+            raise
+
+    async def list_rules(
+        self, topic: EntityPath, subscription: str, *, skip: int = 0, top: int = 100
+    ) -> Sequence[Rule]:
+        """As `Topology.list_rules`; in an outage the known ones."""
+        memory = self.memory
+        ask = partial(self.topology.list_rules, topic, subscription, skip=skip, top=top)
+        record = partial(memory.record_rule, topic, subscription)
+        return await listed(memory.rules(topic, subscription), ask, record, skip=skip, top=top)
+
+    async def delete_rule(self, topic: EntityPath, subscription: str, name: str) -> None:
+        """As `Topology.delete_rule`."""
+        await self.topology.delete_rule(topic, subscription, name)
+        self.memory.forget_rule(topic, subscription, name)

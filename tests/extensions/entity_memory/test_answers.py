@@ -9,7 +9,8 @@ import trio
 from gateway.capabilities.remembering import answer_source
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityExists, EntityNotFound, Unavailable, Unreachable
-from gateway.domain.topics.topology import TopicProperties
+from gateway.domain.topics.filters import Rule
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.extensions.entity_memory.asking import PATIENCE
 from gateway.extensions.entity_memory.broker import RememberingBroker
 from gateway.extensions.entity_memory.memory import EntityMemory
@@ -21,6 +22,7 @@ pytestmark = virtual_time
 
 AWAY = refuse(Unreachable, "refused")
 NEWS, LATE = EntityPath("news"), EntityPath("late")
+EXTRA = Rule(name="extra")
 
 
 @attrs.define(eq=False)
@@ -198,3 +200,64 @@ async def test_a_deleted_topic_is_forgotten(harness):
 
     with pytest.raises(Unreachable):
         await broker.inspect_topic(NEWS)
+
+
+async def test_subscriptions_and_their_rules_are_listed_described_and_exist(harness):
+    topics, memory = await topics_of(harness)
+    await topics.create_topic(NEWS, TopicProperties())
+    made = await topics.create_subscription(NEWS, "Daily", SubscriptionProperties())
+    await topics.create_rule(NEWS, "Daily", EXTRA)
+    await topics.list_rules(NEWS, "Daily")
+    broker = RememberingBroker(broker=Away(harness.primary.store), memory=memory)
+
+    with answer_source() as source:
+        found = await broker.inspect_subscription(NEWS, "daily")
+        listed = await broker.list_subscriptions(NEWS)
+        rules = await broker.list_rules(NEWS, "daily")
+        with pytest.raises(EntityExists):
+            await broker.create_subscription(NEWS, "daily", SubscriptionProperties())
+        with pytest.raises(EntityExists):
+            await broker.create_rule(NEWS, "daily", EXTRA)
+        assert (await broker.inspect_rule(NEWS, "daily", "EXTRA")).filter == EXTRA.filter
+
+    assert source.from_memory
+    assert found.properties == made.properties
+    assert (found.active, found.dead_lettered) == (None, None)
+    assert listed == [found]
+    assert [each.name for each in rules] == ["$Default", "extra"]
+
+
+async def test_subscriptions_and_rules_are_asked_for_at_the_start(harness):
+    store = harness.primary.store
+    await store.create_topic(NEWS, TopicProperties())
+    await store.create_subscription(NEWS, "daily", SubscriptionProperties())
+    pair = await harness.pair()
+    pair.entity_cache.primary = store
+    memory = EntityMemory(names=pair.entity_cache)
+    harness.nursery.start_soon(memory.run)
+    await trio.sleep(1.0)
+    broker = RememberingBroker(broker=Away(store), memory=memory)
+
+    assert [each.name for each in await broker.list_subscriptions(NEWS)] == ["daily"]
+    assert [each.name for each in await broker.list_rules(NEWS, "daily")] == ["$Default"]
+
+
+async def test_a_subscription_that_nobody_knows_gets_the_error_of_the_outage(harness):
+    topics, memory = await topics_of(harness)
+    await topics.create_topic(NEWS, TopicProperties())
+    for name in ("daily", "weekly"):
+        await topics.create_subscription(NEWS, name, SubscriptionProperties())
+    await topics.create_rule(NEWS, "weekly", EXTRA)
+    await topics.delete_rule(NEWS, "weekly", "extra")
+    await topics.delete_subscription(NEWS, "daily")
+    broker = RememberingBroker(broker=Away(harness.primary.store), memory=memory)
+
+    with pytest.raises(Unreachable):
+        await broker.inspect_subscription(NEWS, "daily")
+    with pytest.raises(Unreachable):
+        await broker.create_subscription(NEWS, "monthly", SubscriptionProperties())
+    with pytest.raises(Unreachable):
+        await broker.create_rule(NEWS, "weekly", EXTRA)
+    with pytest.raises(Unreachable):
+        await broker.update_subscription(NEWS, "weekly", SubscriptionProperties())
+    assert [each.name for each in await broker.list_subscriptions(NEWS)] == ["weekly"]
