@@ -1,6 +1,7 @@
 """The application that `benchmarks.celery_outage` measures: one task whose result is awaited."""
 
 import os
+import time
 
 from celery import Celery
 
@@ -17,4 +18,6 @@ app.conf.update(
 
 @app.task
 def add(one, other):
+    with open(os.environ["STARTS"], "a") as starts:
+        starts.write(f"{time.time()}\n")
     return one + other

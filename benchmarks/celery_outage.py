@@ -21,6 +21,7 @@ import json
 import math
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -94,9 +95,12 @@ class Row:
     longest: float  # seconds of one publish
     results: int
     is_worker_alive: bool
+    first: float  # seconds from the return to the first task that the worker begins; inf: none
 
 
-def row_of(outage: str, way: str, seen: Mapping[str, Any], *, is_worker_alive: bool) -> Row:
+def row_of(
+    outage: str, way: str, seen: Mapping[str, Any], *, first: float, is_worker_alive: bool
+) -> Row:
     return Row(
         outage=outage,
         way=way,
@@ -105,6 +109,7 @@ def row_of(outage: str, way: str, seen: Mapping[str, Any], *, is_worker_alive: b
         longest=seen["longest"],
         results=seen["results"],
         is_worker_alive=is_worker_alive,
+        first=first,
     )
 
 
@@ -139,7 +144,17 @@ class Application:
             "BROKER": ";".join(brokers),
             "QUEUE": self.way.split()[-1].lower(),
             "TYPE": self.type_of_queues,
+            "STARTS": str(self._starts),
         }
+
+    @property
+    def _starts(self) -> Path:
+        return self.folder / f"{self.way} starts"
+
+    def first_after(self, returned: float) -> float:
+        """Seconds from that date until the worker began the first task after it."""
+        starts = map(float, self._starts.read_text().split())
+        return min((at - returned for at in starts if at >= returned), default=math.inf)
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[trio.Process]:
@@ -214,11 +229,14 @@ async def run_through(
     outage: str, load: Load, harm: Harm, applications: Sequence[Application]
 ) -> Sequence[Row]:
     rows: dict[str, Row] = {}
+    returned = math.inf
 
     async def run(application: Application, worker: trio.Process) -> None:
         seen = await application.produce(load)
-        is_alive = worker.poll() is None
-        rows[application.way] = row_of(outage, application.way, seen, is_worker_alive=is_alive)
+        is_alive, first = worker.poll() is None, application.first_after(returned)
+        rows[application.way] = row_of(
+            outage, application.way, seen, first=first, is_worker_alive=is_alive
+        )
 
     async with AsyncExitStack() as stack:
         workers = [await stack.enter_async_context(each.working()) for each in applications]
@@ -227,6 +245,7 @@ async def run_through(
                 nursery.start_soon(run, application, worker)
             await trio.sleep(BEFORE)
             await harm(load.seconds)
+            returned = time.time()
     return [rows[way] for way in WAYS]
 
 
@@ -303,14 +322,17 @@ async def kill_node(node: ServerProcess, seconds: float) -> None:
 
 def table_of(rows: Sequence[Row]) -> Table:
     table = Table(box=SIMPLE_HEAD)
-    headings = ("RabbitMQ", "way", "tasks", "errors", "longest publish", "results", "worker alive")
+    headings = (
+        *("RabbitMQ", "way", "tasks", "errors", "longest publish", "results", "worker alive"),
+        "first task",
+    )
     for heading in headings:
         table.add_column(heading)
     for row in rows:
         alive = "yes" if row.is_worker_alive else "no"
         longest = f"{row.longest:.2f} s"
         figures = map(str, (row.tasks, row.errors, longest, row.results, alive))
-        table.add_row(row.outage, row.way, *figures)
+        table.add_row(row.outage, row.way, *figures, f"{row.first:.2f} s")
     return table
 
 
