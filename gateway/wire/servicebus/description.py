@@ -186,7 +186,9 @@ class Table:
             if isinstance(item, CountDetails) and details is not None:
                 unknown = details.get(_UNKNOWN, "").split()
                 for element, name in item.fields.items():
-                    if element not in unknown and (text := text_of(details, element)):
+                    if element in unknown:
+                        facts[name] = None
+                    elif text := text_of(details, element):
                         facts[name] = parsed(element, parse_count, text)
                 if _SIZE in unknown:
                     facts.pop("size", None)

@@ -295,6 +295,17 @@ def test_the_elements_of_a_subscription_stand_in_the_order_of_service_bus():
     assert found["MessageCount"] == "5"
 
 
+def test_a_subscription_whose_counts_nobody_knows_says_so_to_a_pairgate():
+    operation = GetSubscription(topic=TOPIC, name="s")
+    unknown = SubscriptionInfo(
+        topic=TOPIC, name="s", active=None, dead_lettered=None, transfer_dead_lettered=None
+    )
+
+    found = parse_response(operation, build_response(operation, unknown, ORIGIN))
+
+    assert (found.active, found.dead_lettered, found.transfer_dead_lettered) == (None, None, None)
+
+
 # The files named below are answers that the service gave: azure-sdk-for-net, sdk/servicebus,
 # tests/SessionRecords/ServiceBusManagementClientLiveTests. The order of the elements above is that
 # of GetTopicRuntimeInfoAsync.json, and of queues that of azure-sdk-for-python,
