@@ -64,8 +64,11 @@ def queues_of(options: PairOptions, listed: Sequence[EntityInfo]) -> Iterator[Ba
 
 
 def depend_on_primary(options: PairOptions) -> bool:
-    """True if a pattern stands for queues that only the primary knows."""
-    return bool(options.of(RECEIVE_IN_OUTAGE).patterns)
+    """
+    True if entities are received from in an outage: only the primary knows which match a pattern,
+    and which require sessions.
+    """
+    return bool(options.of(RECEIVE_IN_OUTAGE).receive_in_outage)
 
 
 def add(core: PairCore) -> Addition | None:

@@ -175,19 +175,19 @@ class OutgoingLink:
 
     async def run(self) -> None:
         """Answer the attach, and serve the link until it is void."""
-        began, opened = trio.current_time(), None
+        began = trio.current_time()
         try:
             self._scope.deadline = began + self._open_timeout
-            with self._scope:
-                opened = await self._opened()
-            # the open timed out; or the client has gone, which doesn't matter
-            if self.receiver is None or opened is None:
+            # The scope stays open: the receiver, which may have tasks, is opened within it.
+            with self._scope as opening:
+                async with _Entered(await self._opened()):
+                    if opening.cancel_called:  # it took too long, or the client has gone
+                        self.receiver = None
+                    else:
+                        opening.deadline = math.inf
+                        await self._serve_opened()
+            if self.receiver is None:
                 self._context.refuse(self.id, _TIMEOUT)
-                return
-            async with _Entered(opened):
-                self._accept(self.receiver)
-                await self._serve(self.receiver)
-                await self._unlock_backlog(self.receiver)
         except BrokerError as error:
             if self.receiver is None and error.counts_as_outage:
                 with self._new_scope():
@@ -196,6 +196,12 @@ class OutgoingLink:
         finally:
             self._released = True
             self._changed.wake()
+
+    async def _serve_opened(self) -> None:
+        assert self.receiver is not None, "it has been opened"
+        self._accept(self.receiver)
+        await self._serve(self.receiver)
+        await self._unlock_backlog(self.receiver)
 
     async def _opened(self) -> AbstractAsyncContextManager[_Receiver]:
         """Open the receiver: if an outage prevents it, as soon as that is over."""

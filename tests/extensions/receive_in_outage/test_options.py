@@ -101,17 +101,25 @@ def test_patterns_overlap_if_a_name_matches_both(one: str, other: str, common: b
     assert overlap(other, one) is common
 
 
-def test_provision_makes_the_queue_of_each_match(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "plain"),
+    [
+        ('["pay/*"]', 1),
+        ('["pay/a", "pay/jobs"]', 0),  # a store has made them when it was opened
+    ],
+    ids=["pattern", "names"],
+)
+def test_provision_makes_the_queue_of_each_entity(names: str, plain: int, tmp_path: Path) -> None:
     file = tmp_path / "pairgate.toml"
-    file.write_text(f'{PAIR}receive_in_outage = ["pay/*"]\n')
+    file.write_text(f"{PAIR}receive_in_outage = {names}\n")
     make_stores(file)
     for name, options in (("pay/a", []), ("pay/jobs", ["--sessions"]), ("other", [])):
         assert pairgate("create", "queue", name, *options, "--config", file).exit_code == 0
 
     made = pairgate("provision", "--config", file)
 
-    assert "/x-servicebus-transfer-of/pay/a" in made.output
-    assert made.output.count("/x-servicebus-transfer-of/") == 1
+    assert made.output.count("/x-servicebus-transfer-of/pay/a") == plain
+    assert made.output.count("/x-servicebus-transfer-of/") == plain
     assert "/x-servicebus-transfer-of-sessions/pay/jobs" in made.output
     assert made.output.count("/x-servicebus-transfer-of-sessions/") == 1
 

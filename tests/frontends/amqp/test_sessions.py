@@ -3,6 +3,7 @@
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -70,6 +71,38 @@ async def test_the_filter_is_answered_in_the_form_that_was_asked_for(
     _, answer = await holds(sdk, form(wanted))
 
     assert answer.source.filters == {FILTER: form("a")}
+
+
+class WithTasks:
+    """A broker whose receivers of sessions have tasks, as those of several queues."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    @asynccontextmanager
+    async def open_session(self, *arguments):
+        async with self.inner.open_session(*arguments) as session, trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            yield session
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_session_whose_receiver_has_tasks_lasts_beyond_the_time_of_its_attach(
+    sessions, autojump_clock
+):
+    sessions.frontend = attrs.evolve(sessions.frontend, broker=WithTasks(sessions.faulty))
+    sdk = await sessions.client()
+    await fill(sessions, "a")
+
+    link, _ = await holds(sdk, "a")
+    await trio.sleep(2 * sessions.frontend.options.attach_timeout)
+    sdk.engine.grant(link, 10)
+    received = decode_delivery((await sdk.delivery(link)).payload)
+
+    assert received.message.message_id == "a"
 
 
 async def test_a_session_without_a_name_is_one_too(sessions, sdk, autojump_clock):
