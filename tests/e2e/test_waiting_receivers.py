@@ -17,7 +17,10 @@ import attrs
 import pytest
 import trio
 
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Message
 from tests.e2e.amqp_clients import CREDENTIALS, ENVIRONMENT, HERE, NAME, PYTHON
+from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import request, send
 
@@ -186,3 +189,48 @@ async def test_consumers_of_queues_in_receive_in_outage_work_on_in_it(
         # The primary was perhaps killed before it had the completion, for which no SDK waits.
         assert got.pop("before") <= 2
         assert got == Counter(("meanwhile 0", "meanwhile 1", "meanwhile 2", "after"))
+
+
+async def test_sessions_in_receive_in_outage_are_received_in_it_and_go_on_after_it(
+    gateways: Gateways,
+) -> None:
+    """Each message once and in its session's order, whichever side it was at."""
+    primary = await gateways.start(for_all(broker_config()), name="primary")
+    secondary = await gateways.start(for_all(broker_config()), name="secondary")
+    queue = EntityPath("sessions")
+    async with client(primary) as broker:
+        await broker.create_queue(queue, QueueProperties(requires_session=True))
+    config = pair_config(primary.address, secondary.address, receive_in_outage=["sessions"])
+    config = over_amqp(over_amqp(config, primary), secondary)
+    gateway = await gateways.start(for_all(config), name="gateway")
+    consumer, sent = Consumer("sessions"), []
+
+    async def send_each(text: str) -> None:
+        """Return once the consumer has a message of each of two sessions."""
+        for session in "ab":
+            sent.append({"got": f"{session} {text}", "session": session})
+            message = Message(body=sent[-1]["got"].encode(), session_id=session)
+            async with client(gateway) as broker:
+                await broker.send(queue, [message])
+        for line in sent[-2:]:
+            await consumer.until(**line)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.run, gateway)
+        await send_each("before")
+        await primary.kill()
+        await send_each("meanwhile")
+        await send_each("and again")
+        await primary.start()
+        await gateway.seen("outage_over")
+        await send_each("after")
+        nursery.cancel_scope.cancel()
+
+    got = [line for line in consumer.said if "got" in line]
+    # The primary was perhaps killed before it had the completion, for which no SDK waits.
+    once = [line for number, line in enumerate(got) if line not in got[:number]]
+    assert sorted(once, key=lambda line: line["session"]) == sorted(
+        sent, key=lambda line: line["session"]
+    )
+    assert {line["got"] for line in got if got.count(line) > 1} <= {"a before", "b before"}
+    assert gateway.count("connection_crashed") == 0

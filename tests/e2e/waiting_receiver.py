@@ -1,9 +1,10 @@
 """
-A consumer of azure-servicebus 7.15, plain or with asyncio, that goes on receiving whatever happens.
+A consumer of azure-servicebus 7.15, plain, with asyncio or of sessions, that goes on receiving
+whatever happens.
 
 Runs in `.venv-azure`, as a process of its own, and prints a line of JSON for each message that it
 gets, and for each error that it sees.
-Usage: waiting_receiver.py plain|asyncio CONNECTION_STRING QUEUE
+Usage: waiting_receiver.py plain|asyncio|sessions CONNECTION_STRING QUEUE
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 KIND, CONNECTION, QUEUE = sys.argv[1:]
 WAIT = 5  # seconds of one receive
+IDLE = 1  # seconds without a message, after which another session has its turn
 
 
 def say(**fields):
@@ -35,6 +37,19 @@ def receive():
                 say(got=str(message))
 
 
+def receive_sessions():
+    with servicebus.ServiceBusClient.from_connection_string(CONNECTION, retry_total=0) as client:
+        say(opened=QUEUE)
+        while True:
+            with client.get_queue_receiver(
+                QUEUE, session_id=servicebus.NEXT_AVAILABLE_SESSION, max_wait_time=WAIT
+            ) as receiver:
+                while messages := receiver.receive_messages(max_wait_time=IDLE):
+                    for message in messages:
+                        receiver.complete_message(message)
+                        say(got=str(message), session=receiver.session.session_id)
+
+
 async def receive_async():
     async with (
         aio.ServiceBusClient.from_connection_string(CONNECTION, retry_total=0) as client,
@@ -49,6 +64,11 @@ async def receive_async():
 
 while True:
     try:
-        asyncio.run(receive_async()) if KIND == "asyncio" else receive()
+        if KIND == "asyncio":
+            asyncio.run(receive_async())
+        elif KIND == "sessions":
+            receive_sessions()
+        else:
+            receive()
     except ServiceBusError as error:
         say(error=type(error).__name__, text=str(error))
