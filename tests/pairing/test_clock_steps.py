@@ -104,8 +104,9 @@ def longer_life(who: tuple[str, ...], ahead: timedelta) -> timedelta:
     if ahead > timedelta(0) and who == ("primary",):
         return ahead  # of the messages that it took while its own clock was in doubt
     if ahead > timedelta(0) and "secondary" in who and "gateway" in who:
-        # No clock shows the waiting time of messages that were diverted then.
-        return timedelta(seconds=60)
+        # No clock shows the waiting time of messages that were diverted then: until the outage is
+        # over, and the syphon's backoff.
+        return timedelta(seconds=60 + 1.2 * SyphonOptions().retry.cap)
     return timedelta(0)
 
 
