@@ -309,3 +309,21 @@ def test_a_bug_that_does_not_come_again_is_survived(
         place.close()
 
     assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize(("name", "work", "now"), CASES, ids=[name for name, *_ in CASES])
+def test_a_bug_that_is_kept_keeps_no_statement_of_the_store_open(
+    name: str, work: Work, now: Now, tmp_path: Path
+) -> None:
+    place = OnDisk(tmp_path)
+    step, _ = place.run(prepare, NOW, Bug())
+    step.result()
+    kept: list[object] = []
+    while True:
+        bug = Bug(len(kept) + 1)
+        kept.append(place.run(work, now, bug))
+        if not bug.hit:
+            break
+
+    place.close()  # it moves the log into the store, which an open statement would prevent
+    assert len(kept) > 3, name

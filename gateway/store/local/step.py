@@ -1,6 +1,7 @@
 """A step is an operation on a namespace that Pairgate keeps itself, together with its result."""
 
 from collections.abc import Callable
+from traceback import clear_frames
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
@@ -91,6 +92,9 @@ def attempt(
     except Exception as error:
         if passes(error):
             raise
+        # A reading that it broke off would keep its statement open for as long as it is kept, and
+        # the log of the store couldn't be emptied.
+        clear_frames(error.__traceback__)
         return error
     return None
 
