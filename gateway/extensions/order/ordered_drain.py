@@ -90,7 +90,7 @@ class OrderedDrain:
                     if wanted is not None and not self._may_lock(wanted):
                         room.release()
                         continue
-                    error = await nursery.start(self._run_session, sessions, wanted, room)
+                    error = await nursery.start(self._run_session, wanted, room)
                     if isinstance(error, EntityNotFound):
                         nursery.cancel_scope.cancel()
                         return error
@@ -146,24 +146,14 @@ class OrderedDrain:
 
     async def _run_session(
         self,
-        sessions: Sessions,
         wanted: str | None,
         room: trio.Semaphore,
         *,
         task_status: trio.TaskStatus[BrokerError | None],
     ) -> None:
         """Lock that session, or any, and empty it. Starts once it is locked, or with the error."""
-        locked = False
         try:
-            with trio.CancelScope() as scope:
-                async with sessions.open_session(self.at.queue, wanted) as receiver:
-                    locked = True
-                    task_status.started(None)
-                    await self._empty(receiver)
-                    scope.deadline = trio.current_time() + self.at.options.attempt_timeout
-        except BrokerError as error:
-            if not locked:
-                task_status.started(error)
+            await self.at.hold_session(wanted, self._empty, task_status=task_status)
         finally:
             room.release()
 
@@ -178,12 +168,11 @@ class OrderedDrain:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.at.keep_session, receiver, nursery.cancel_scope)
-                alone = offered(self.at.primary, Sessions) is None
-                mover = self.at.mover(receiver, in_session=True, one_by_one=alone)
+                mover = self.at.mover(receiver, in_session=True)
                 await self._move_session(receiver, mover)
                 nursery.cancel_scope.cancel()
         finally:
-            self.at.copies.forget_unsent(self._key_of(session))
+            self.at.copies.forget_unsent(self.at.session_key(session))
             self._sessions.pop(session, None)
             over.set()
 
@@ -231,7 +220,7 @@ class OrderedDrain:
                 run = []
             else:
                 message = BacklogMessage.of(self.at.queue, delivery, unwrapped, received)
-                message.copy = (self._key_of(session), *message.copy[1:])
+                message.copy = (self.at.session_key(session), *message.copy[1:])
                 run.append(message)
         return await self._move_run(mover, run, session)
 
@@ -286,10 +275,6 @@ class OrderedDrain:
 
     def _report(self, error: BrokerError) -> None:
         self.at.observer.report(SyphonFailed(queue=self.at.queue, reason=str(error)))
-
-    def _key_of(self, session: str) -> str:
-        """The key of a session's copies, as of a queue's."""
-        return f"{self.at.queue.key}\n{session}"
 
 
 def _queues(label: str, source: Broker) -> Sequence[EntityPath]:

@@ -68,22 +68,9 @@ class SessionDrain(OwnDrain):
         async with trio.open_nursery() as waiting:
             waiting.start_soon(self._cancel_when_suspended, waiting.cancel_scope)
             with self.at.pauses.until_paused(self.at.queue):
-                error = await nursery.start(self._run_session)
+                error = await nursery.start(self.at.hold_session, None, self._empty)
             waiting.cancel_scope.cancel()
         return error
-
-    async def _run_session(self, *, task_status: trio.TaskStatus[BrokerError | None]) -> None:
-        locked, sessions = False, required(self.at.source, Sessions)
-        try:
-            with trio.CancelScope() as scope:
-                async with sessions.open_session(self.at.queue, None) as receiver:
-                    locked = True
-                    task_status.started(None)
-                    await self._empty(receiver)
-                    scope.deadline = trio.current_time() + self.at.options.attempt_timeout
-        except BrokerError as error:
-            if not locked:
-                task_status.started(error)
 
     async def _empty(self, receiver: SessionReceiver) -> None:
         try:
@@ -95,8 +82,7 @@ class SessionDrain(OwnDrain):
             self.at.copies.forget_unsent(self._key_of(receiver))
 
     def _mover(self, receiver: Receiver) -> Mover:
-        alone = offered(self.at.primary, Sessions) is None
-        return self.at.mover(receiver, in_session=True, one_by_one=alone)
+        return self.at.mover(receiver, in_session=True)
 
     def _message(
         self, receiver: Receiver, delivery: Delivery, unwrapped: Unwrapped, now: float
@@ -106,8 +92,7 @@ class SessionDrain(OwnDrain):
         return message
 
     def _key_of(self, receiver: Receiver) -> str:
-        """The key of the session's copies, as of a queue's."""
-        return f"{self.at.queue.key}\n{cast(SessionReceiver, receiver).session_id}"
+        return self.at.session_key(cast(SessionReceiver, receiver).session_id)
 
     async def _receive(self, receiver: Receiver) -> Sequence[Delivery]:
         """The next messages of the session; none, if it is empty or can't be read."""

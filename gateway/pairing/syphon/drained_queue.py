@@ -1,12 +1,12 @@
 """A backlog queue with all that a drain needs: the rules that no order of moving changes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 import attrs
 import trio
 
-from gateway.capabilities import SessionReceiver
+from gateway.capabilities import SessionReceiver, Sessions
 from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.copies import Copies
 from gateway.domain.entity import EntityPath
@@ -16,6 +16,7 @@ from gateway.domain.errors import BrokerError, SessionLockLost
 from gateway.domain.events.gateway import LeftUntouched
 from gateway.domain.message import Delivery
 from gateway.moments import Moments
+from gateway.offering import offered, required
 from gateway.pairing.options import SyphonOptions
 from gateway.pairing.syphon.backlog_message import BacklogQueueInfo, Progress
 from gateway.pairing.syphon.backoff import EntityBackoffs
@@ -75,6 +76,33 @@ class DrainedQueue:
         """Report messages that the drain leaves on the queue, for that reason."""
         self.observer.report(LeftUntouched(queue=self.queue, messages=messages, reason=reason))
 
+    async def hold_session(
+        self,
+        wanted: str | None,
+        empty: Callable[[SessionReceiver], Awaitable[None]],
+        *,
+        task_status: trio.TaskStatus[BrokerError | None],
+    ) -> None:
+        """
+        Lock that session of the queue, or any, and let `empty` move its messages. Starts once it is
+        locked, or with the error. A session that can't be released in time is left to its lock.
+        """
+        locked, sessions = False, required(self.source, Sessions)
+        try:
+            with trio.CancelScope() as scope:
+                async with sessions.open_session(self.queue, wanted) as receiver:
+                    locked = True
+                    task_status.started(None)
+                    await empty(receiver)
+                    scope.deadline = trio.current_time() + self.options.attempt_timeout
+        except BrokerError as error:
+            if not locked:
+                task_status.started(error)
+
+    def session_key(self, session: str) -> str:
+        """The key of a session's copies, as of a queue's."""
+        return f"{self.queue.key}\n{session}"
+
     async def keep_session(self, receiver: SessionReceiver, scope: trio.CancelScope) -> None:
         """Renew the lock of a session of the queue. If it was lost, `scope` is cancelled."""
         while True:
@@ -89,10 +117,8 @@ class DrainedQueue:
                 except BrokerError:
                     pass  # a receive tells whether the session is lost
 
-    def mover(
-        self, receiver: Receiver, *, in_session: bool = False, one_by_one: bool = False
-    ) -> Mover:
-        """A mover at that receiver of the queue."""
+    def mover(self, receiver: Receiver, *, in_session: bool = False) -> Mover:
+        """A mover at that receiver of the queue, or of one of its sessions."""
         return Mover(
             primary=self.primary,
             receiver=receiver,
@@ -106,7 +132,7 @@ class DrainedQueue:
             observer=self.observer,
             lock=lambda: self.info.shortest_lock,
             in_session=in_session,
-            one_by_one=one_by_one,
+            one_by_one=in_session and offered(self.primary, Sessions) is None,
         )
 
 
