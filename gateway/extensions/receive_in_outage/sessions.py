@@ -1,9 +1,10 @@
 """
 Sessions of an entity that is received from at both sides: each has one receiver.
 
-Who has a session has its lock at each side that answers. So nobody else gets it at either side, nor
-after one of them has gone away, and the two that find it at the same time see each other: each lets
-go. The receiver gets the messages of both sides; while the primary is away, those of the backlog.
+A receiver of a session holds its lock at each side that answers. While it does, no other receiver
+gets the session at either side, even if one of the two goes away. Two receivers that find a session
+at the same time see each other, and each lets go. The receiver gets the messages of both sides;
+while the primary is away, those of the backlog.
 """
 
 import random
