@@ -5,6 +5,7 @@ It ends once the primary answers, the messages that it has given are settled, an
 more of them: the client accepts the session again, at both sides. Its state stays at the primary.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NoReturn
@@ -30,6 +31,8 @@ class BacklogSession(BacklogReceiver):
     outages: Outages  # of the primary
     _held: set[int] = attrs.field(factory=set, init=False)  # sequence numbers, until settled
     _settled: Changes = attrs.field(factory=Changes, init=False)
+    # Received, and not returned yet: a call that is cancelled then must let no later message pass.
+    _ready: deque[Delivery] = attrs.field(factory=deque, init=False)
 
     @property
     def session_id(self) -> str:
@@ -61,23 +64,30 @@ class BacklogSession(BacklogReceiver):
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`. Raises `SessionLockLost`: the session goes on at the primary."""
-        found: Sequence[Delivery] = ()
         failure: BrokerError | None = None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._cancel_when_over, nursery.cancel_scope)
-            try:
-                found = await BacklogReceiver.receive(self, limit)
-            except BrokerError as error:
-                failure = error
-            nursery.cancel_scope.cancel()
+        if not self._ready:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._cancel_when_over, nursery.cancel_scope)
+                try:
+                    self._ready.extend(await BacklogReceiver.receive(self, limit))
+                except BrokerError as error:
+                    failure = error
+                nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if not found:
+        if not self._ready:
             raise SessionLockLost(
                 f"{self.entity}: session {self.session_id!r} goes on at the primary: accept it"
                 " again"
             )
-        return found
+        return self._pop(limit)
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`."""
+        return self._pop(limit) or await BacklogReceiver.receive_available(self, limit)
+
+    def _pop(self, limit: int) -> Sequence[Delivery]:
+        return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
 
     async def _cancel_when_over(self, receiving: trio.CancelScope) -> None:
         while self._held:

@@ -59,6 +59,22 @@ async def test_a_session_is_received_in_the_outage_in_its_order_as_it_was_sent(h
     assert stand.done == [1, 1, 1]
 
 
+async def test_a_session_in_the_outage_keeps_its_order_when_a_receive_is_cancelled_at_its_end(
+    harness,
+):
+    stand = await made(harness)
+    stand.lose_primary()
+    for each in in_session("s", "1", "2", "3"):
+        await stand.send(each)
+    async with stand.broker.open_session(ORDERS, None) as session:
+        with trio.CancelScope() as receiving:
+            harness.secondary.broker.watch = lambda _: receiving.cancel()
+            await session.receive(2)
+
+        assert receiving.cancelled_caught
+        assert await complete(session, 3) == ["1", "2", "3"]
+
+
 async def test_a_named_session_is_received_in_the_outage(harness):
     stand = await made(harness)
     stand.lose_primary()
