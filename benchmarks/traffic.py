@@ -53,6 +53,7 @@ class OpenLoop:
     time_to_live: float | None = None  # seconds, of each message
     scheduled: float | None = None  # seconds after which every tenth message is due
     deadline: float = DEADLINE  # seconds: a send without an answer is given up then
+    sessions: int = 0  # among which the messages are dealt out; 0: they have none
     sends: list[Send] = attrs.field(factory=list)
     records: list[Record] = attrs.field(factory=list)
     dated: set[str] = attrs.field(factory=set)  # the messages that are scheduled
@@ -81,10 +82,14 @@ class OpenLoop:
                 due = began + number / rate
                 await trio.sleep_until(due)
                 later = self.scheduled if number % LATER == LATER - 1 else None
-                nursery.start_soon(self._send, send, f"{self.name}-{number}", due, later)
+                session = f"s{number % self.sessions}" if self.sessions else None
+                identity = f"{self.name}-{number}"
+                nursery.start_soon(self._send, send, identity, due, later, session)
                 number += 1
 
-    async def _send(self, send: Accepting, identity: str, due: float, later: float | None) -> None:
+    async def _send(
+        self, send: Accepting, identity: str, due: float, later: float | None, session: str | None
+    ) -> None:
         self._begun += 1
         now = trio.current_time()
         life = self.time_to_live
@@ -92,6 +97,7 @@ class OpenLoop:
             self.dated.add(identity)
         message = Message(
             message_id=identity,
+            session_id=session,
             body=BODY,
             properties={"source": self.name},
             time_to_live=None if life is None else timedelta(seconds=life),

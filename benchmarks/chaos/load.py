@@ -10,21 +10,37 @@ from typing import Final
 import attrs
 import trio
 
-from benchmarks.chaos.topologies import Installation, KnownQueues
+from benchmarks.chaos.topologies import CONSUMED, Installation, KnownQueues
 from benchmarks.stopwatch import processor_time
 from benchmarks.traffic import BODY, OpenLoop
+from gateway.brokers.joined.sequence import inward_number
+from gateway.capabilities import SessionReceiver, Sessions
 from gateway.checker.history import Sampled
-from gateway.checker.operations import Completed, Delivered, Record, Uncertain, fingerprint
+from gateway.checker.operations import (
+    Completed,
+    Delivered,
+    Record,
+    SessionAccepted,
+    SessionServed,
+    Uncertain,
+    fingerprint,
+)
 from gateway.demo.audit import pending
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import AcceptedBy, Complete, Delivery
+from gateway.offering import required
 from gateway.ports import Broker, Receiver
 
 LOOK: Final = 0.25  # seconds
 PATIENCE: Final = 0.5  # seconds: the depth of a namespace without an answer by then is unknown
 PAGE: Final = 20
 REST: Final = 0.2  # seconds after a failure
+RECEIVERS: Final = (
+    5  # of sessions, at each queue: one less than there are, so that each is passed on
+)
+SILENCE: Final = 0.5  # seconds without a message after which a receiver takes another session
+TENURE: Final = 2.0  # seconds after which it does so though there is more
 _PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -37,6 +53,7 @@ class Consumer:
 
     installation: Installation
     entity: EntityPath
+    name: str
     records: list[Record] = attrs.field(factory=list)
     arrivals: dict[str, float] = attrs.field(factory=dict)  # when each message first came
     # When each copy of a message expires, by Trio's clock, where it says so.
@@ -52,6 +69,7 @@ class Consumer:
                     await trio.sleep(REST)
 
     async def _receive(self, broker: Broker) -> None:
+        """Return when there is no more for this receiver."""
         async with broker.open_receiver(self.entity) as receiver:
             while True:
                 for delivery in await receiver.receive(PAGE):
@@ -99,6 +117,64 @@ class Consumer:
                 self.records.append(
                     Uncertain(at=trio.current_time(), message_id=delivered.message_id)
                 )
+
+
+@attrs.define(eq=False)
+class SessionConsumer(Consumer):
+    """The same, session by session."""
+
+    _accepted: int = attrs.field(default=0, init=False)
+
+    async def _receive(self, broker: Broker) -> None:
+        sessions = required(broker, Sessions)
+        async with sessions.open_session(self.entity, None) as session:
+            self._accepted += 1
+            accepted = SessionAccepted(
+                at=trio.current_time(),
+                entity=self.entity.key,
+                session=session.session_id,
+                receiver=f"{self.name}, {self._accepted}",
+            )
+            self.records.append(accepted)
+            silence = trio.current_time() + SILENCE
+            while trio.current_time() < min(silence, accepted.at + TENURE):
+                found: Sequence[Delivery] = ()
+                with trio.move_on_at(silence):
+                    found = await session.receive(PAGE)
+                for delivery in found:
+                    await self._serve(session, accepted, delivery)
+                    silence = trio.current_time() + SILENCE
+
+    async def _serve(
+        self, session: SessionReceiver, accepted: SessionAccepted, delivery: Delivery
+    ) -> None:
+        asked = trio.current_time()
+        await self._consume(session, delivery)
+        side, number = inward_number(delivery.sequence_number)
+        self.records.append(
+            SessionServed(
+                at=trio.current_time(),
+                entity=accepted.entity,
+                session=accepted.session,
+                receiver=accepted.receiver,
+                asked=asked,
+                message_id=str(delivery.message.message_id),
+                side=side,
+                number=number,
+            )
+        )
+
+
+def consumers_of(installation: Installation) -> list[Consumer]:
+    """A consumer of each consumed queue; of a queue with sessions, several."""
+    queues = [EntityPath(queue) for queue in CONSUMED]
+    if not installation.scenario.sessions:
+        return [Consumer(installation, queue, f"consumer of {queue.key}") for queue in queues]
+    return [
+        SessionConsumer(installation, queue, f"consumer {number} of {queue.key}")
+        for queue in queues
+        for number in range(RECEIVERS)
+    ]
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ import trio
 
 from benchmarks.chaos.excuses import InDoubt, Unanswered, excuses
 from benchmarks.chaos.faults import Nemesis
-from benchmarks.chaos.load import LOOK, Backlog, Consumer, Depth, Watcher
+from benchmarks.chaos.load import LOOK, Backlog, Consumer, Depth, Watcher, consumers_of
 from benchmarks.chaos.scenario import Scenario, Topology
 from benchmarks.chaos.topologies import (
     BASELINE,
@@ -76,7 +76,14 @@ class Recording:
     def __attrs_post_init__(self) -> None:
         life, scheduled = self.scenario.time_to_live, self.scenario.scheduled
         self.loops = [
-            OpenLoop(queue, EntityPath(queue), life, scheduled, self.scenario.deadline)
+            OpenLoop(
+                queue,
+                EntityPath(queue),
+                life,
+                scheduled,
+                self.scenario.deadline,
+                self.scenario.sessions,
+            )
             for queue in entities_of(self.scenario)
         ]
 
@@ -132,7 +139,9 @@ class _Run:
         self.auditor.append(RunBegan(at=trio.current_time(), bounds=recording.bounds))
         async with AsyncExitStack() as stack:
             at_primary, at_secondary = [
-                KnownQueues(await stack.enter_async_context(side.client()), side.queues)
+                KnownQueues(
+                    await stack.enter_async_context(side.client()), side.queues, side.with_sessions
+                )
                 for side in (installation.primary, installation.secondary)
             ]
             clients = [
@@ -142,9 +151,9 @@ class _Run:
             direct = await stack.enter_async_context(
                 installation.primary.server.producer(installation.primary.reached_at)
             )
-            consumers = [Consumer(installation, EntityPath(queue)) for queue in CONSUMED]
+            consumers = consumers_of(installation)
             nemesis = Nemesis(installation, recording.loops)
-            backlog = Backlog(at_secondary, recording.loops[: len(consumers)], consumers)
+            backlog = Backlog(at_secondary, recording.loops[: len(CONSUMED)], consumers)
             watcher = Watcher(installation, recording.loops, backlog)
             async with trio.open_nursery() as watching:
                 watching.start_soon(watcher.run)
@@ -176,7 +185,7 @@ class _Run:
             name: whole(name, records)
             for name, records in {
                 **{f"producer of {loop.name}": loop.records for loop in recording.loops},
-                **{f"consumer of {one.entity.key}": one.records for one in consumers},
+                **{one.name: one.records for one in consumers},
                 **{f"log of {name}": records for name, records in self.log.items()},
                 "nemesis": nemesis.records,
                 "watcher": watcher.records,

@@ -192,6 +192,7 @@ class Scenario:
     promised: bool = True  # whether the targets of availability and stall apply
     on_unknown: str = attrs.field(default="divert", validator=validators.in_(("divert", "raise")))
     entities: int = attrs.field(default=2, validator=validators.ge(2))
+    sessions: int = attrs.field(default=0, validator=validators.ge(0))  # of each queue; 0: none
     send_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))  # seconds
     attempt_timeout: float = attrs.field(default=3.0, validator=validators.gt(0.0))  # seconds
     deadline: float = attrs.field(  # seconds that a producer waits for an answer
@@ -203,6 +204,10 @@ class Scenario:
     neighbour: bool = False
 
     def __attrs_post_init__(self) -> None:
+        if self.sessions and set(self.topologies) != {Topology.AMQP}:
+            raise ValueError(f"topologies: only {Topology.AMQP.value} has sessions")
+        if self.sessions and (self.entities > 2 or not self.receives_in_outage):
+            raise ValueError("sessions: expected with two queues that are received from in outages")
         syphon_hit = any(fault.target is FaultTarget.SYPHON for fault in self.faults)
         if syphon_hit and not self.syphons:
             raise ValueError("syphons: 1 or more expected, where a fault hits the syphon")

@@ -10,13 +10,27 @@ Where a scenario asks for it, another gateway with a primary of its own has the 
 
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from datetime import timedelta
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import trio
 
 from benchmarks.chaos.pika_producer import PikaProducer, open_pika
 from benchmarks.chaos.scenario import Scenario, Topology
@@ -35,8 +49,11 @@ from gateway.capabilities.sending import accepting_send
 from gateway.checker.history import Bounds, FaultTarget
 from gateway.checker.operations import Delivered, Record
 from gateway.demo.machines import DemoMachine, broker_config
+from gateway.demo.ports import free_port
 from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import SessionRequired
+from gateway.domain.message import Delivery, Settlement
 from gateway.pairing.syphon import redelivery_guard
 from gateway.ports import Broker, Receiver
 from tests.harness.azurite import azurite
@@ -111,6 +128,7 @@ class Namespace:
     port: int
     queues: Sequence[EntityPath]
     proxy: ChaosProxy | None
+    with_sessions: Collection[EntityPath] = ()
 
     @property
     def reached_at(self) -> int:
@@ -135,19 +153,41 @@ class Namespace:
                     properties = backlog.QUEUE_PROPERTIES
                 if not isinstance(self.server, RabbitServer):
                     properties = attrs.evolve(properties, lock_duration=lock)
+                if queue in self.with_sessions:
+                    properties = attrs.evolve(properties, requires_session=True)
                 await broker.create_queue(queue, properties)
         if isinstance(self.server, RabbitServer):
             await self.server.keep_queues()
 
 
+class SessionsUnread:
+    """A `Receiver` that gets nothing: the audit waits until a queue with sessions is empty."""
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        await trio.sleep_forever()
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        raise SessionRequired("no message was received")
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        raise SessionRequired("no message was received")
+
+
 @attrs.define(eq=False)
 class KnownQueues:
-    """A namespace that lists the queues that were made there: RabbitMQ itself can't."""
+    """
+    A namespace that lists the queues that were made there: RabbitMQ itself can't.
+
+    Those `with_sessions` are left to their consumers: the audit fails while they have messages.
+    """
 
     broker: Broker
     queues: Sequence[EntityPath]
+    with_sessions: Collection[EntityPath] = ()
 
     def open_receiver(self, entity: EntityPath) -> AbstractAsyncContextManager[Receiver]:
+        if entity in self.with_sessions:
+            return nullcontext(SessionsUnread())
         return self.broker.open_receiver(entity)
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
@@ -174,6 +214,8 @@ class Installation:
     gateway: DemoMachine = attrs.field(init=False)
     syphons: list[DemoMachine] = attrs.field(factory=list, init=False)
     pikas: list[PikaProducer] = attrs.field(factory=list, init=False)
+    # REST has no sessions: their consumers use AMQP 1.0 at this port.
+    port_of_sessions: int = attrs.field(factory=free_port, init=False)
 
     @property
     def key(self) -> Path:
@@ -227,6 +269,9 @@ class Installation:
             scenario=self.scenario,
             protocol="rabbitmq" if is_wire else "service-bus-http",
         )
+        if self.scenario.sessions:
+            bind = f"localhost:{self.port_of_sessions}"
+            return f'{config}\n[[endpoints]]\nprotocol = "service-bus"\nbind = "{bind}"\n'
         if not is_wire:
             return config
         # A gateway that starts in an outage has no other word for who its clients are.
@@ -268,6 +313,9 @@ rights = ["Send"]
         A client for consumers: at the primary itself, except where the gateway is a wire, or gives
         them messages of the backlog.
         """
+        if self.scenario.sessions:
+            assert isinstance(self.primary.server, AmqpServer), "the scenario says so"
+            return self.primary.server.producer(self.port_of_sessions)
         if self.scenario.receives_in_outage:
             return client_of(self.gateway.port, connections=CONNECTIONS)
         if self.topology is Topology.WIRE:
@@ -283,16 +331,15 @@ async def open_installation(
     fleet: Fleet, topology: Topology, scenario: Scenario, interval: str
 ) -> AsyncIterator[Installation]:
     """Namespaces with their queues, and a gateway; RabbitMQs are gone afterwards."""
-    queues = {
-        "primary": [EntityPath(queue) for queue in (*entities_of(scenario), BASELINE)],
-        "secondary": [
-            *(backlog.queue_name(LABEL, index) for index in range(BACKLOG_QUEUES)),
-            *(
-                backlog.own_queue(LABEL, EntityPath(queue))
-                for queue in scenario.pairing.get("receive_in_outage", ())
-            ),
-        ],
-    }
+    sessions = scenario.sessions > 0
+    entities = [EntityPath(queue) for queue in entities_of(scenario)]
+    own = [
+        backlog.own_queue(LABEL, EntityPath(queue), sessions=sessions)
+        for queue in scenario.pairing.get("receive_in_outage", ())
+    ]
+    common = [backlog.queue_name(LABEL, index) for index in range(BACKLOG_QUEUES)]
+    queues = {"primary": [*entities, EntityPath(BASELINE)], "secondary": [*common, *own]}
+    with_sessions = {*entities, *own} if sessions else set()
     clocks: dict[FaultTarget, WallClock] = {}
     if scenario.clocked:
         fleet.folder.mkdir(parents=True, exist_ok=True)
@@ -306,7 +353,7 @@ async def open_installation(
             if scenario.proxied:
                 proxy = ChaosProxy("127.0.0.1", port, rng=random.Random(scenario.seed))
                 await fleet.nursery.start(proxy.serve)
-            namespaces[name] = Namespace(name, server, port, queues[name], proxy)
+            namespaces[name] = Namespace(name, server, port, queues[name], proxy, with_sessions)
             await namespaces[name].make_queues()
         primary, secondary = namespaces.values()
         neighbour: Namespace | None = None

@@ -47,6 +47,7 @@ from gateway.checker.safety import (
     power_cuts,
     settled_after,
 )
+from gateway.checker.sessions import sessions_kept
 from gateway.checker.verdict import Rules, Verdict, Violation, judge
 
 BROKEN_BY: Final[Mapping[Violation, Invariant]] = {
@@ -222,6 +223,7 @@ def _of_the_run(run: Run, verdict: Verdict) -> Iterator[Decision]:
     yield from failovers(run)
     yield inflight_bound(run)
     yield order_kept(run)
+    yield sessions_kept(run)
     yield sends_return(run)
     yield entities_return(run)
     yield backlog_drains(run)

@@ -22,6 +22,7 @@ class Invariant(enum.Enum):
     S11 = "the bytes in flight keep their bound"
     S12 = "no message comes before its date, none expires that has no end"
     S13 = "what is sent in order arrives in order"
+    S14 = "a session has one receiver at a time, which completes each side's messages in order"
     L1 = "sends reach the primary again"
     L2 = "an entity comes back without traffic"
     L3 = "the backlog becomes empty"

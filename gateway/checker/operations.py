@@ -92,6 +92,30 @@ class Completed(Record):
     copy: str
 
 
+@value(kw_only=True)
+class SessionAccepted(Record):
+    """A receiver has the session from now on. Each accept is a receiver of its own."""
+
+    entity: str
+    session: str
+    receiver: str
+
+
+@value(kw_only=True)
+class SessionServed(Record):
+    """
+    A receiver of a session was told that this message is completed, for which it asked at `asked`.
+    """
+
+    entity: str
+    session: str
+    receiver: str
+    asked: float
+    message_id: str
+    side: int  # of the entity: a queue of its own there
+    number: int  # the sequence number at that side
+
+
 class CopyPlace(enum.Enum):
     PRIMARY = "primary"
     PRIMARY_DEAD_LETTER = "primary's dead-letter queue"

@@ -112,7 +112,7 @@ def test_json_has_every_invariant_and_every_class_of_message(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["exit"] == code == VIOLATED
     assert list(found["invariants"]) == [
-        *(f"S{number}" for number in range(1, 14)),
+        *(f"S{number}" for number in range(1, 15)),
         *(f"L{number}" for number in range(1, 7)),
     ]
     assert found["invariants"]["S1"]["validity"] == "broken"

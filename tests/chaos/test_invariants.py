@@ -29,6 +29,8 @@ from gateway.checker.operations import (
     Delivered,
     Found,
     Invoked,
+    SessionAccepted,
+    SessionServed,
     Unknown,
 )
 from gateway.checker.verdict import EXPIRED
@@ -87,6 +89,24 @@ def diverted(message, stored, moved_at, entity="orders"):
 BACK = moved(61, S, P)
 FAILS_OVER = [DOWN, attempt(50), moved(50, P, S), attempt(60), moved(60, S, B), UP]
 ANOTHER_DOWN = attrs.evolve(DOWN, entities=frozenset({"invoices"}))
+
+
+def accepted(at, receiver):
+    return SessionAccepted(at=at, entity="orders", session="s", receiver=receiver)
+
+
+def served(asked, receiver, number=1, side=0):
+    """A completion that is answered 0.1 s after it was asked for."""
+    return SessionServed(
+        at=asked + 0.1,
+        entity="orders",
+        session="s",
+        receiver=receiver,
+        asked=asked,
+        message_id="1",
+        side=side,
+        number=number,
+    )
 
 
 def of_second(began):
@@ -199,6 +219,14 @@ BROKEN = {
             *of_second(3.0), attrs.evolve(CAME, message_id="2", copy="1"),
         ],
         Invariant.S13,
+    ),
+    "a session with two receivers": (
+        [*WELL, accepted(10, "a"), accepted(20, "b"), served(21, "a")],
+        Invariant.S14,
+    ),
+    "a session out of its order": (
+        [*WELL, accepted(10, "a"), served(11, "a", 2), accepted(20, "b"), served(21, "b", 1)],
+        Invariant.S14,
     ),
     "still by the backlog": (send(323, "1", accepted_by=AcceptedBy.BACKLOG), Invariant.L1),
     "still not answered well": ([*send(323, "1", Unknown)], Invariant.L1),
@@ -318,6 +346,14 @@ HOLDS = {
             *of_second(1.0), attrs.evolve(CAME, message_id="2", copy="1"),
         ],
         Invariant.S13,
+    ),
+    "a session that is passed on": (
+        [*WELL, accepted(10, "a"), served(19.95, "a", 1), accepted(20, "b"), served(21, "b", 2)],
+        Invariant.S14,
+    ),
+    "a session of two sides": (
+        [*WELL, accepted(10, "a"), served(11, "a", 2, side=1), served(12, "a", 1)],
+        Invariant.S14,
     ),
     "came at its date": ([attrs.evolve(SENT, not_before=2.0), ACKED, CAME], Invariant.S12),
     "by the backlog, soon after the healing": (

@@ -62,6 +62,7 @@ def test_each_invariant_counts_what_could_have_broken_it():
         "S11": 1,
         "S12": 5,  # sends with a date, or without an end
         "S13": 0,
+        "S14": 0,
     }
 
 
