@@ -22,6 +22,7 @@ import math
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -96,6 +97,7 @@ class Row:
     results: int
     is_worker_alive: bool
     first: float  # seconds from the return to the first task that the worker begins; inf: none
+    failures: Mapping[str, int]  # the errors' texts
 
 
 def row_of(
@@ -110,6 +112,7 @@ def row_of(
         results=seen["results"],
         is_worker_alive=is_worker_alive,
         first=first,
+        failures=Counter(seen["failed"]),
     )
 
 
@@ -367,6 +370,9 @@ def main() -> None:
         with TemporaryDirectory() as folder:
             rows += trio.run(measure, outage, load, node, Path(folder))
     console.print(table_of(rows))
+    for row in rows:
+        for text, number in row.failures.items():
+            console.print(f"{row.outage}, {row.way}: {number} x {text}", highlight=False)
     console.print(f"load afterwards: {os.getloadavg()[0]:.2f}")
 
 

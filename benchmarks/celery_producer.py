@@ -19,7 +19,7 @@ for number in range(TASKS):
     try:
         taken.append((number, add.delay(number, 1)))
     except Exception as error:
-        failed.append(type(error).__name__)
+        failed.append(f"{type(error).__name__}: {error}")
     longest = max(longest, time.monotonic() - begun)
     time.sleep(1 / RATE)
 

@@ -11,6 +11,7 @@ def test_a_publish_that_raised_is_a_task_and_an_error() -> None:
     row = row_of("killed", "directly", seen, first=0.5, is_worker_alive=True)
 
     assert (row.tasks, row.errors, row.results, row.longest) == (4, 1, 2, 2.3)
+    assert row.failures == {"OperationalError": 1}
 
 
 def test_a_load_that_ends_before_the_outage_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
