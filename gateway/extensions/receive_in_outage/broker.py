@@ -2,13 +2,16 @@
 
 import random
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
+from typing import Final
 
 import attrs
+import trio
 
 from gateway.brokers.joined.receiver import open_joined_receiver
 from gateway.brokers.joined.sequence import inward_number, outward
+from gateway.brokers.joined.session_names import first_sessions
 from gateway.capabilities import (
     Peeks,
     SessionReceiver,
@@ -27,6 +30,9 @@ from gateway.frontends.outages import Outages
 from gateway.offering import offered, required
 from gateway.pairing.entity_cache import EntityCache
 from gateway.ports import Broker, Receiver, WallClock
+
+_AT_ONCE: Final = 16  # queues of a page that the secondary is asked about
+_PATIENCE: Final = 5.0  # seconds for the counts of a page
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -92,9 +98,32 @@ class TwoSidedBroker(ReceiveWrapper):
         skip: int = 0,
         top: int = 100,
     ) -> Sequence[str]:
-        """As `Sessions.list_sessions`, of the primary."""
-        sessions = required(self.broker, Sessions)
-        return await sessions.list_sessions(entity, updated_since=updated_since, skip=skip, top=top)
+        """
+        As `Sessions.list_sessions`, of both sides; while one can't be asked, of the other alone. By
+        the date of their states the primary's, where these are.
+
+        Raises:
+            BrokerError: the primary can't be asked, and the backlog has no sessions.
+        """
+        at_home, there = required(self.broker, Sessions), offered(self.secondary, Sessions)
+        queue = self.options.queue_of(self.label, entity, sessions=True)
+        if queue is None or there is None or updated_since is not None:
+            return await at_home.list_sessions(
+                entity, updated_since=updated_since, skip=skip, top=top
+            )
+        found = set[str]()
+        failure: BrokerError | None = None
+        try:
+            found.update(await first_sessions(at_home, entity, skip + top))
+        except BrokerError as error:
+            if not error.counts_as_outage:
+                raise
+            failure = error
+        with suppress(BrokerError):
+            found.update(await first_sessions(there, queue, skip + top))
+        if failure is not None and not found:
+            raise failure
+        return sorted(found)[skip : skip + top]
 
     def _sides(self, entity: EntityPath, queue: EntityPath) -> BothSides:
         return BothSides(
@@ -164,8 +193,30 @@ class TwoSidedBroker(ReceiveWrapper):
         """As `Describes.describe`, and as `inspect`."""
         return await self._with_backlog(await described(self.broker, entity))
 
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        """As `Broker.list_queues`, and as `inspect`; a count that takes long is unknown."""
+        found = list(await self.broker.list_queues(prefix, skip=skip, top=top))
+        limiter = trio.CapacityLimiter(_AT_ONCE)
+
+        async def count(place: int, info: EntityInfo) -> None:
+            async with limiter:
+                found[place] = await self._with_backlog(info)
+
+        with trio.move_on_after(_PATIENCE):
+            async with trio.open_nursery() as nursery:
+                for place, info in enumerate(found):
+                    if self._queue_of(info) is not None:
+                        found[place] = attrs.evolve(info, active=None)
+                        nursery.start_soon(count, place, info)
+        return found
+
+    def _queue_of(self, info: EntityInfo) -> EntityPath | None:
+        return self.options.queue_of(self.label, info.path, sessions=info.requires_session)
+
     async def _with_backlog(self, info: EntityInfo) -> EntityInfo:
-        queue = self.options.queue_of(self.label, info.path, sessions=info.requires_session)
+        queue = self._queue_of(info)
         if queue is None or info.active is None:
             return info
         try:

@@ -10,6 +10,7 @@ import trio
 
 from gateway.brokers.joined.sequence import inward
 from gateway.brokers.joined.session import JoinedSession
+from gateway.brokers.joined.session_names import first_sessions
 from gateway.brokers.task_scope import TaskScope
 from gateway.capabilities import (
     Enlists,
@@ -61,25 +62,12 @@ async def list_sharded_sessions(
     """As `Sessions.list_sessions`, of all shards; by date, the order holds in each shard."""
     found: list[str] = []
     for number in queue.numbers:
-        found += await _first_sessions(sessions, entity.shard(number), updated_since, skip + top)
+        found += await first_sessions(
+            sessions, entity.shard(number), skip + top, updated_since=updated_since
+        )
     if updated_since is None:
         found.sort()
     return list(dict.fromkeys(found))[skip : skip + top]
-
-
-async def _first_sessions(
-    sessions: Sessions, shard: EntityPath, updated_since: datetime | None, wanted: int
-) -> Sequence[str]:
-    """The first sessions of a shard: a namespace may return fewer than `top` of those it has."""
-    found: list[str] = []
-    while len(found) < wanted:
-        page = await sessions.list_sessions(
-            shard, updated_since=updated_since, skip=len(found), top=wanted - len(found)
-        )
-        if not page:
-            break
-        found += page
-    return found
 
 
 async def shard_with(

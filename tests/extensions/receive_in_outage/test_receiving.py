@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from gateway.capabilities import Peeks, Polls, ReceivesAvailable, ReceivesDeferred, SettlesMany
-from gateway.domain.entity import QueueProperties
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import (
     EntityNotFound,
@@ -355,6 +355,25 @@ async def test_the_count_of_an_entity_has_both_sides(harness):
     assert (await stand.broker.inspect(ORDERS)).active == 3
     harness.secondary.fail(refuse(Unavailable), Operation.MANAGE)
     assert (await stand.broker.inspect(ORDERS)).active is None
+
+
+async def test_the_counts_of_a_list_have_both_sides(harness):
+    stand = await Stand.make(harness)
+    other = EntityPath("others")
+    await harness.primary.store.create_queue(other, QueueProperties())
+    await harness.primary.store.send(other, [message("x")])
+    await stand.send(message("a"))
+    await harness.divert(message("b"), message("c"), queue=OWN)
+
+    async def counts() -> dict[EntityPath, int | None]:
+        found = await stand.broker.list_queues()
+        return {each.path: each.active for each in found if each.path in {ORDERS, other}}
+
+    assert await counts() == {ORDERS: 3, other: 1}
+    for fault in (AWAY, Hang()):
+        harness.secondary.fail(fault, Operation.MANAGE)
+        with trio.fail_after(6.0):
+            assert await counts() == {ORDERS: None, other: 1}
 
 
 async def test_two_kinds_of_namespaces_arent_polled_as_one(harness):

@@ -1,20 +1,25 @@
 """A session of an entity that is received from at both sides has one receiver."""
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import attrs
 import pytest
 import trio
 
+from gateway.capabilities import Sessions
 from gateway.domain.backlog import own_queue
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import SessionLockLost, SessionNotAvailable, Unavailable
 from gateway.domain.message import Complete
 from gateway.extensions.receive_in_outage.queues import SESSIONS_PROPERTIES
+from gateway.offering import required
 from gateway.pairing.entity_cache import KnownEntity
 from tests.extensions.receive_in_outage.stand import AWAY, Stand, complete, take
-from tests.harness.faults import Hang
+from tests.harness.faults import Call, Hang, Operation
 from tests.harness.faulty_sessions import FaultySessionsBroker
 from tests.pairing.harness import LABEL, QUEUE, message, virtual_time
 
@@ -22,13 +27,32 @@ pytestmark = virtual_time
 
 ORDERS = EntityPath("orders")
 OWN = own_queue(LABEL, ORDERS, sessions=True)
+START = datetime.min.replace(tzinfo=UTC)
 AT_HOME = QueueProperties(requires_session=True)
+
+
+@attrs.define(eq=False, kw_only=True)
+class ListedSessions(FaultySessionsBroker):
+    """The same; its faults meet a list of sessions, too, which simulations draw no numbers for."""
+
+    async def list_sessions(
+        self,
+        entity: EntityPath,
+        *,
+        updated_since: datetime | None = None,
+        skip: int = 0,
+        top: int = 100,
+    ) -> Sequence[str]:
+        listing = partial(
+            super().list_sessions, entity, updated_since=updated_since, skip=skip, top=top
+        )
+        return await self.operate(Call(operation=Operation.MANAGE, entity=entity), listing)
 
 
 async def made(harness: Any, *, has_queue: bool = True, **options: Any) -> Stand:
     """A pair whose `orders` require sessions, on namespaces that have them."""
-    harness.primary = await harness.namespace(kind=FaultySessionsBroker)
-    harness.secondary = await harness.namespace(kind=FaultySessionsBroker)
+    harness.primary = await harness.namespace(kind=ListedSessions)
+    harness.secondary = await harness.namespace(kind=ListedSessions)
     await harness.primary.store.create_queue(ORDERS, AT_HOME)
     await harness.secondary.store.create_queue(QUEUE, QueueProperties())
     if has_queue:
@@ -264,6 +288,38 @@ async def test_receivers_and_a_syphon_share_sessions_and_each_message_has_one_ow
     for session in {session for session, _ in got}:
         numbers = [number for name, number in got if name == session]
         assert numbers == sorted(numbers)
+
+
+async def test_the_list_of_sessions_has_both_sides(harness):
+    stand = await made(harness)
+    sessions = required(stand.broker, Sessions)
+    await stand.send(*in_session("b", "1"))
+    await stand.send(*in_session("d", "2"))
+    stand.lose_primary()
+    with pytest.raises(Unavailable):
+        await sessions.list_sessions(ORDERS)
+    for name in ("a", "b", "c"):
+        await stand.send(*in_session(name, name))
+
+    assert await sessions.list_sessions(ORDERS) == ["a", "b", "c"]
+    harness.primary.heal()
+    assert await sessions.list_sessions(ORDERS) == ["a", "b", "c", "d"]
+    assert await sessions.list_sessions(ORDERS, skip=1, top=2) == ["b", "c"]
+    harness.secondary.fail(AWAY)
+    assert await sessions.list_sessions(ORDERS) == ["b", "d"]
+
+
+async def test_the_list_of_sessions_by_their_states_is_the_primarys(harness):
+    stand = await made(harness)
+    sessions = required(stand.broker, Sessions)
+    async with stand.broker.open_session(ORDERS, "s") as session:
+        await session.set_state(b"one")
+    stand.lose_primary()
+    await stand.send(*in_session("t", "1"))
+    with pytest.raises(Unavailable):
+        await sessions.list_sessions(ORDERS, updated_since=START)
+    harness.primary.heal()
+    assert await sessions.list_sessions(ORDERS, updated_since=START) == ["s"]
 
 
 async def test_the_state_of_a_session_is_the_primarys(harness):
