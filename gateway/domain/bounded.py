@@ -33,7 +33,7 @@ class Bounded(OrderedDict[K, V]):
         self._renews = renews
 
     def __setitem__(self, key: K, value: V) -> None:
-        super().__setitem__(key, value)
+        OrderedDict.__setitem__(self, key, value)  # `super()` takes half as long again
         if self._renews:
             self.move_to_end(key)
         if len(self) > self.most:

@@ -125,9 +125,11 @@ class Copies:
 
     def deliver(self, copy: CopyId) -> CopyStep:
         """Record that the backlog delivered the copy; return what the syphon must do with it."""
-        step = ON_DELIVERY[self.state_of(copy)]
-        self.advance(CopyEvent.DELIVERED, (copy,))
-        return step
+        before = self.state_of(copy)
+        after = TRANSITIONS[before][CopyEvent.DELIVERED]
+        if after is not before:
+            self._set(copy, before, after)
+        return ON_DELIVERY[before]
 
     def advance(self, event: CopyEvent, copies: Iterable[CopyId]) -> None:
         """Advance the state of each copy by that event."""

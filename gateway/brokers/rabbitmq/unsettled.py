@@ -114,7 +114,7 @@ class UnsettledDeliveries:
         self._weight += held.weight
         self._next_weight = max(held.weight, self._next_weight - self._next_weight // _FADES)
         self._unsettled[held.tag] = held
-        self.put_back(held)
+        self._hold(held)
 
     def hand_out(self, held: Sequence[Held]) -> list[Delivery]:
         """Return the deliveries to their receiver, and count them."""
@@ -149,8 +149,8 @@ class UnsettledDeliveries:
 
     def put_back(self, held: Held) -> None:
         """Release a claimed delivery that wasn't settled after all."""
-        if self._unsettled.get(held.tag) is held and held.delivery.lock_token is not None:
-            self._held.add(held.delivery.lock_token, held, ends=held.ends)
+        if self._unsettled.get(held.tag) is held:
+            self._hold(held)
 
     def renew(self, delivery: Delivery, seconds: float) -> None:
         """
@@ -248,6 +248,10 @@ class UnsettledDeliveries:
             await flushing.wait()
         except BrokerError as error:
             raise OutcomeUnknown(f"the channel was closed: {error}") from error
+
+    def _hold(self, held: Held) -> None:
+        if held.delivery.lock_token is not None:
+            self._held.add(held.delivery.lock_token, held, ends=held.ends)
 
     def _settled(self, held: Held) -> None:
         held.consumer.unsettled -= 1

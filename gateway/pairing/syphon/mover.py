@@ -142,8 +142,8 @@ class Mover:
                 window = self.progress.within_rate(min(most, permit.most))
                 chunk = claimed[: 1 if singly else window]
                 error = await self._send(chunk, permit, room)
-            accepted = [each for each in chunk if each.copy not in self._claimed]
-            rest = [each for each in chunk if each.copy in self._claimed]
+            rest = [] if error is None else [one for one in chunk if one.copy in self._claimed]
+            accepted = [one for one in chunk if one.copy not in self._claimed] if rest else chunk
             if accepted:
                 await self._complete_all(entity, accepted)
                 del claimed[: len(chunk)]
