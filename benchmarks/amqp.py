@@ -149,8 +149,11 @@ class Job:
     confirms: bool  # True: settlements are confirmed to receivers that ask for it
 
 
-def client(job: Job, python: str, module: str) -> Measure:
-    """A process for each measurement, with new connections."""
+def client(job: Job, program: str, source: str, *, module: bool = True) -> Measure:
+    """
+    A process for each measurement, with new connections: of a Python's module, or of another
+    program's file.
+    """
 
     async def measure(window: int, seconds: float) -> Pair:
         """
@@ -158,7 +161,7 @@ def client(job: Job, python: str, module: str) -> Measure:
             ClientFailed: it found something missing or wrong, or took too long.
         """
         arguments = {**attrs.asdict(job), "window": window, "seconds": seconds}
-        command = [python, "-m", module, json.dumps(arguments)]
+        command = [program, *(["-m"] if module else []), source, json.dumps(arguments)]
         with trio.move_on_after(CLIENT_LIMIT):
             done = await trio.run_process(
                 command, cwd=ROOT, check=False, capture_stdout=True, stderr=subprocess.STDOUT
@@ -168,7 +171,7 @@ def client(job: Job, python: str, module: str) -> Measure:
             except ValueError:
                 raise ClientFailed(done.stdout.decode(errors="replace")) from None
             return Pair(send=Flight(**answer["send"]), receive=Flight(**answer["receive"]))
-        raise ClientFailed(f"{module} took longer than {CLIENT_LIMIT} s")
+        raise ClientFailed(f"{source} took longer than {CLIENT_LIMIT} s")
 
     return measure
 

@@ -22,6 +22,7 @@ NAMES: Final = (
     "backup",
     "start",
     "overhead",
+    "sidecar",
     "identities",
     "ledger",
     "starvation",

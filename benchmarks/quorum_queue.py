@@ -122,12 +122,15 @@ async def quorum_queue(folder: Path) -> AsyncIterator[Way]:
         )
 
 
-async def declare(port: int) -> None:
-    """Return when the node has the queue, durable and replicated, if only to itself."""
+async def declare(port: int) -> int:
+    """
+    Return when the node has the queue, durable and replicated, if only to itself; the number of
+    messages that wait there.
+    """
     async with _open_channel(port) as channel:
         arguments: FieldTable = {"x-queue-type": "quorum"}
         await channel.tell(commands.Queue.Declare(queue=QUEUE, durable=True, arguments=arguments))
-        await channel.next(commands.Queue.DeclareOk)
+        return (await channel.next(commands.Queue.DeclareOk)).message_count or 0
 
 
 def version() -> str:

@@ -9,6 +9,9 @@ Measures the gateway in front of Service Bus over AMQP, beside the same clients 
     processor ─────────AMQP 1.0──────────────────────────▶ namespace     direct
     processor ─────────AMQP 1.0──▶ pairgate ──AMQP 1.0───▶ namespace     a pair's primary
 
+and both ways, with a hundred messages in flight only, of @azure/service-bus for Node.js, of batches
+of a hundred messages, of ten sessions, and of locks that are renewed before the completion.
+
 A namespace is a Pairgate with a durable store, which stands for the service. Clients are processes
 of their own, send for some seconds, and then receive and complete all messages, at the secondary
 those that were diverted: a message that is missing ends the run. Each round visits every cell once.
@@ -35,12 +38,13 @@ from benchmarks.amqp import (
 from benchmarks.amqp_figures import Cell, Rounds, cells_of
 from benchmarks.amqp_idle import service_bus
 from benchmarks.comparisons import Report, compare, run
-from benchmarks.fleet import LABEL, open_fleet
+from benchmarks.fleet import LABEL, client_of, open_fleet
 from benchmarks.machine import facts
 from benchmarks.targets import Target
 from gateway.demo.machines import KEY, KEY_NAME, KEY_VARIABLE
 from gateway.demo.ports import free_port
 from gateway.domain import backlog
+from gateway.domain.entity import EntityPath, QueueProperties
 
 SDK_DIRECT: Final = "SDK, direct"
 SDK: Final = "SDK, gateway"
@@ -49,26 +53,38 @@ GATEWAY: Final = "adapter, gateway"
 DIVERTED: Final = "adapter, diverted"
 PROCESSOR_DIRECT: Final = "processor, direct"
 PROCESSOR: Final = "processor, gateway"
-WAYS: Final = (SDK_DIRECT, SDK, DIRECT, GATEWAY, DIVERTED, PROCESSOR_DIRECT, PROCESSOR)
+OTHERS: Final = ("Node SDK", "batches", "sessions", "renewals")
+OTHER_WAYS: Final = tuple(f"{name}, {way}" for name in OTHERS for way in ("direct", "gateway"))
+WAYS: Final = (
+    *(SDK_DIRECT, SDK, DIRECT, GATEWAY, DIVERTED, PROCESSOR_DIRECT, PROCESSOR),
+    *OTHER_WAYS,
+)
 COMPARED: Final = (
+    *((f"{name}, gateway", f"{name}, direct") for name in OTHERS),
     (SDK, SDK_DIRECT),
     (GATEWAY, DIRECT),
     (DIVERTED, DIRECT),
     (PROCESSOR, PROCESSOR_DIRECT),
 )
 
+NODE_CLIENT: Final = Path(__file__).with_name("amqp_node.js")
 PROCESS: Final = "gateway"
 JUDGED: Final = 100  # messages in flight
 # Seconds of the gateway's processor time for a message.
+_IN_SESSIONS: Final = "in-sessions"
+_SESSIONS: Final = QueueProperties(requires_session=True)
 MOST: Final[Mapping[str, float]] = {"send": 60e-6, "receive, complete": 80e-6}
 
 
 @attrs.frozen
 class SourceJob(Job):
-    """A job whose messages are received elsewhere: those that are diverted."""
+    """A job of a client that isn't plain."""
 
-    source: str = ""  # empty: they are received where they are sent
+    source: str = ""  # where messages that are diverted are received; empty: where they are sent
     source_port: int = 0
+    batch: int = 1  # messages of a send
+    sessions: int = 0  # that the messages belong to in turn
+    renews: bool = False  # each lock, before the completion
 
 
 async def measure(
@@ -80,7 +96,13 @@ async def measure(
     """
     about = dict(facts(folder))
     async with _open_ways(folder) as measures:
-        rounds = await visit({way: measures[way] for way in ways}, windows, effort)
+        usual = {way: measures[way] for way in ways if way not in OTHER_WAYS}
+        others = {way: measures[way] for way in ways if way in OTHER_WAYS}
+        judged = [window for window in windows if window == JUDGED]
+        rounds = {
+            **await visit(usual, windows, effort),
+            **await visit(others, judged, effort),
+        }
     about["load"] = f"{about['load']}, {os.getloadavg()[0]:.2f} after the last"
     return report(about, rounds)
 
@@ -113,8 +135,8 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
     async with open_fleet(folder) as fleet:
         namespace = await fleet.start("namespace", service_bus(QUEUE))
         secondary = await fleet.start("secondary", service_bus(backlog_queue))
-        healthy = await fleet.start("healthy", _pair(namespace.port, secondary.port))
-        diverting = await fleet.start("diverting", _pair(free_port(), secondary.port))
+        healthy = await fleet.start("healthy", pair_config(namespace.port, secondary.port))
+        diverting = await fleet.start("diverting", pair_config(free_port(), secondary.port))
         direct = SourceJob(namespace.port, {"namespace": namespace.pid}, KEY_NAME, KEY, QUEUE, True)
         through = attrs.evolve(
             direct, port=healthy.port, servers={PROCESS: healthy.pid, **direct.servers}
@@ -126,7 +148,15 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
             source=backlog_queue,
             source_port=secondary.port,
         )
+        async with client_of(namespace.port) as broker:
+            await broker.create_queue(EntityPath(_IN_SESSIONS), _SESSIONS)
         sdk, adapter = str(PYTHON_OF_SDK), sys.executable
+        others = {
+            "batches": {"batch": 100},
+            "sessions": {"sessions": 10, "address": _IN_SESSIONS},
+            "renewals": {"renews": True},
+        }
+        ways = (("direct", direct), ("gateway", through))
         yield {
             SDK_DIRECT: client(direct, sdk, "benchmarks.amqp_azure"),
             SDK: client(through, sdk, "benchmarks.amqp_azure"),
@@ -135,10 +165,21 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
             DIVERTED: client(diverted, adapter, "benchmarks.amqp_adapter"),
             PROCESSOR_DIRECT: client(direct, adapter, "benchmarks.amqp_processor"),
             PROCESSOR: client(through, adapter, "benchmarks.amqp_processor"),
+            **{
+                f"Node SDK, {way}": client(job, "node", str(NODE_CLIENT), module=False)
+                for way, job in ways
+            },
+            **{
+                f"{name}, {way}": client(
+                    attrs.evolve(job, **change), adapter, "benchmarks.amqp_adapter"
+                )
+                for name, change in others.items()
+                for way, job in ways
+            },
         }
 
 
-def _pair(primary: int, secondary: int) -> str:
+def pair_config(primary: int, secondary: int) -> str:
     """The configuration of a gateway before the namespaces on these ports."""
     namespaces = "".join(
         f"""

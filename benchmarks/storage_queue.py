@@ -164,20 +164,22 @@ async def _through(folder: Path, depth: int) -> AsyncIterator[Server]:
     async with azurite(folder / "azurite") as (process, port), open_fleet(folder) as fleet:
         await _fill(port, depth)
         secret = folder / "connection"
-        write_secret(secret, _connection_string(port))
-        machine = await fleet.start("gateway", _gateway_config(secret))
+        write_secret(secret, connection_string(port))
+        machine = await fleet.start("gateway", storage_pair_config(secret))
         pids = {"gateway": machine.pid, "Azurite": process.pid}
         yield Server(way=THROUGH, depth=depth, port=machine.port, pids=pids)
 
 
-def _connection_string(port: int) -> str:
+def connection_string(port: int) -> str:
+    """The connection string of an Azurite on that port."""
     return (
         f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};"
         f"QueueEndpoint=http://127.0.0.1:{port}/{ACCOUNT};"
     )
 
 
-def _gateway_config(secret: Path) -> str:
+def storage_pair_config(secret: Path) -> str:
+    """A gateway before the account whose connection string that file has."""
     return f"""
 [namespaces.azurite]
 url = "storage-queue:"

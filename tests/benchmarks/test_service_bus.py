@@ -7,7 +7,15 @@ import pytest
 from benchmarks import service_bus
 from benchmarks.amqp import Effort
 from benchmarks.amqp_figures import Flight, Pair
-from benchmarks.service_bus import DIRECT, DIVERTED, GATEWAY, PROCESS, PROCESSOR
+from benchmarks.service_bus import (
+    DIRECT,
+    DIVERTED,
+    GATEWAY,
+    JUDGED,
+    OTHER_WAYS,
+    PROCESS,
+    PROCESSOR,
+)
 
 
 def pair(rate: float, cost: float) -> Pair:
@@ -42,4 +50,17 @@ async def test_messages_are_passed_on_and_diverted_and_all_come_back(tmp_path: P
     found = await service_bus.measure(tmp_path, ways, [2], effort)
 
     assert {cell.way for cell in found.cells} == {*ways}
+    assert all(cell.rate > 0 for cell in found.cells)
+
+
+@pytest.mark.live
+@pytest.mark.slow
+async def test_other_clients_are_measured_with_a_hundred_messages_in_flight(tmp_path: Path) -> None:
+    effort = Effort(rounds=1, seconds=0.05, idle=0, warm_up=0)
+
+    found = await service_bus.measure(tmp_path, OTHER_WAYS, [2, JUDGED], effort)
+
+    assert {(cell.way, cell.window) for cell in found.cells} == {
+        (way, JUDGED) for way in OTHER_WAYS
+    }
     assert all(cell.rate > 0 for cell in found.cells)
