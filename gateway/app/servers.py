@@ -63,6 +63,14 @@ class LongPolls:
             scope.cancel()
 
 
+class Drainable(Protocol):
+    """A front end of connections that end by themselves once they are told to."""
+
+    async def serve_connection(self, stream: trio.abc.Stream) -> None: ...
+
+    def drain(self) -> None: ...
+
+
 @attrs.frozen(kw_only=True)
 class Server:
     """Serves connections, and can end each of them after its pending answers."""
@@ -176,9 +184,14 @@ def _make_amqp(makings: Makings, tls: Tls | None) -> Server:
 
 def _make_rabbitmq(makings: Makings, tls: Tls | None) -> Server:
     # The adapter of RabbitMQ, which only this endpoint needs here.
-    from gateway.app.rabbitmq_endpoint import make_rabbitmq
+    from gateway.app.rabbitmq_endpoint import make_broker, make_wire
 
-    frontend = make_rabbitmq(makings.config, makings.parts, makings.runtime, makings.authorizer)
+    config, parts, authorizer = makings.config, makings.parts, makings.authorizer
+    frontend: Drainable
+    if config.is_home_rabbitmq:
+        frontend = make_wire(config, parts, makings.runtime, authorizer)
+    else:
+        frontend = make_broker(config, parts, authorizer)
     sniffer = _make_sniffer(makings, tls, amqp=frontend.serve_connection)
     return Server(serve_connection=sniffer.serve_connection, drains=(sniffer.drain, frontend.drain))
 

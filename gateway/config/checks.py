@@ -91,7 +91,7 @@ def _well_known_keys(config: Config) -> Iterator[str]:
         own, other = (
             (config.accounts, config.access) if of_storage else (config.access, config.accounts)
         )
-        if endpoint.protocol in {ADMIN, RABBITMQ} or own or not other:
+        if endpoint.protocol == ADMIN or own or not other or _is_wire(config, endpoint):
             continue
         names = ("accounts", "access") if of_storage else ("access", "accounts")
         yield (
@@ -105,7 +105,7 @@ def _development(config: Config) -> Iterator[str]:
         return
     beyond = [each for each in config.endpoints if not is_loopback(host_of_bind(each.bind))]
     public = [
-        each.bind for each in beyond if each.protocol != RABBITMQ and not _credentials(config, each)
+        each.bind for each in beyond if not (_is_wire(config, each) or _credentials(config, each))
     ]
     if public:
         yield (
@@ -232,14 +232,15 @@ def _endpoints(config: Config) -> Iterator[str]:
             yield f"endpoints[{index}].bind: {why}"
             continue
         yield from (f"endpoints[{index}].{problem}" for problem in _of_endpoint(endpoint))
-        if endpoint.protocol == RABBITMQ:  # the primary judges the credentials
-            if (found := _not_in_rabbitmq(config)) is not None:
+        if endpoint.protocol == RABBITMQ and config.namespaces:
+            if config.is_home_rabbitmq:
+                continue  # the primary judges the credentials
+            if config.kept_queues is None:
                 yield (
-                    f"endpoints[{index}].protocol: rabbitmq needs [pairing] with a primary in"
-                    f" RabbitMQ (rabbitmq: or rabbitmqs:), but {found}: Pairgate passes the methods"
-                    " of AMQP 0-9-1 to a RabbitMQ, and executes none itself; use the protocol amqp"
+                    f"endpoints[{index}].protocol: rabbitmq needs [pairing], beside whose state the"
+                    " exchanges and bindings are kept, or a namespace embedded:PATH; but there is"
+                    f" none, and {config.home_name} is {config.home.url.partition(':')[0]}:"
                 )
-            continue
         if not _credentials(config, endpoint) and not config.accepts_well_known_key(endpoint):
             table = "accounts" if endpoint.protocol == STORAGE_QUEUE else "access"
             yield (
@@ -253,18 +254,14 @@ def _endpoints(config: Config) -> Iterator[str]:
         yield f"endpoints: {bind} is given twice"
 
 
+def _is_wire(config: Config, endpoint: Endpoint) -> bool:
+    """True if the primary judges the credentials of the endpoint's clients."""
+    return endpoint.protocol == RABBITMQ and config.is_home_rabbitmq
+
+
 def _credentials(config: Config, endpoint: Endpoint) -> Sequence[object]:
     """The configured credentials of the endpoint's clients."""
     return config.accounts if endpoint.protocol == STORAGE_QUEUE else config.access
-
-
-def _not_in_rabbitmq(config: Config) -> str | None:
-    """The reason why no endpoint may be `rabbitmq`; None: they may."""
-    if (pairing := config.pairing) is None:
-        return "there is none"
-    primary = config.namespaces.get(pairing.primary)
-    kind = "" if primary is None else primary.url.partition(":")[0]
-    return None if kind in {"rabbitmq", "rabbitmqs"} else f"{pairing.primary} is {kind}:"
 
 
 def _wrong_bind(endpoint: Endpoint) -> str | None:

@@ -18,7 +18,7 @@ from gateway.net.tls import TlsOptions
 ONE_PORT: Final = "service-bus"  # AMQP, AMQP over WebSocket, REST; each in plain text or TLS
 AMQP: Final = "amqp"  # AMQP, and AMQP over WebSocket
 STORAGE_QUEUE: Final = "storage-queue"
-RABBITMQ: Final = "rabbitmq"  # AMQP 0-9-1, before a primary in RabbitMQ
+RABBITMQ: Final = "rabbitmq"  # AMQP 0-9-1; a wire before a primary in RabbitMQ
 ADMIN: Final = "admin"  # health, and figures for scalers
 PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http", STORAGE_QUEUE, RABBITMQ, ADMIN)
 USUAL_MODE: Final = "0600"

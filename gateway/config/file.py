@@ -177,7 +177,8 @@ def _oversized(config: Config, primary: Namespace | None) -> Oversized:
     scheme = "" if primary is None else primary.url.partition(":")[0].lower()
     protocols = {endpoint.protocol for endpoint in config.endpoints}
     of_storage = STORAGE_QUEUE in protocols and scheme == STORAGE_QUEUE
-    return Oversized.PRIMARY_ONLY if of_storage or RABBITMQ in protocols else Oversized.REFUSE
+    of_rabbitmq = RABBITMQ in protocols and config.is_home_rabbitmq
+    return Oversized.PRIMARY_ONLY if of_storage or of_rabbitmq else Oversized.REFUSE
 
 
 def _local_label(config: Config, pairing: Pairing) -> str:

@@ -364,6 +364,25 @@ class Config(HasTables):
         return self.namespaces[self.home_name]
 
     @property
+    def is_home_rabbitmq(self) -> bool:
+        """True if an endpoint `rabbitmq` is a wire: the pair's primary is in RabbitMQ."""
+        return self.pairing is not None and _scheme_of(self.namespaces, self.home_name) in {
+            "rabbitmq",
+            "rabbitmqs",
+        }
+
+    @property
+    def kept_queues(self) -> Path | None:
+        """
+        The folder for what clients of an endpoint `rabbitmq` declare: that of the pair's state, or
+        of the store itself. None: there is neither.
+        """
+        if self.pairing is not None:
+            return self.pairing.state.parent
+        scheme, _, path = self.home.url.partition(":")
+        return Path(path).parent if scheme == "embedded" else None
+
+    @property
     def serving_processes(self) -> int:
         """The number of processes that serve clients; 1: the gateway is one process."""
         return max((count(self) for count in parts("serving")), default=1)
@@ -392,3 +411,8 @@ class Config(HasTables):
     def knows_peers(self) -> bool:
         """True if gateways with this configuration know each other."""
         return any(knows(self) for knows in parts("peers"))
+
+
+def _scheme_of(namespaces: Mapping[str, Namespace], name: str) -> str:
+    namespace = namespaces.get(name)
+    return "" if namespace is None else namespace.url.partition(":")[0]

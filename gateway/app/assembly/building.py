@@ -70,6 +70,7 @@ from gateway.store.local.visibility import LocalVisibility
 
 if TYPE_CHECKING:
     from gateway.frontends.rabbitmq.topology_file import TopologyFile
+    from gateway.frontends.rabbitmq_broker.upkeep import QueueUpkeep
 
 
 async def make_parts(
@@ -142,6 +143,7 @@ async def build(plan: ProcessPlan) -> Parts:
     leases = others.leases(own)
     held = make_visibility(plan.runtime, opened.home, seen, leases, inner)
     visibility = plan.others.visibility(held)
+    topology = _make_topology(plan) if leads else None
     parts = Parts(
         plan=plan,
         opened=opened,
@@ -149,7 +151,8 @@ async def build(plan: ProcessPlan) -> Parts:
         namespaces=namespaces,
         pair=paired.pair,
         spool=paired.gauge,
-        topology=_make_topology(plan) if leads else None,
+        topology=topology,
+        upkeep=None if topology is None else _make_upkeep(plan, seen, topology),
         features=features,
         broker=seen,
         for_wrappers=[*for_wrappers, *for_home],
@@ -166,18 +169,40 @@ async def build(plan: ProcessPlan) -> Parts:
 
 
 def _make_topology(plan: ProcessPlan) -> "TopologyFile | None":
-    """The memory of the primary, from before a restart, for clients of RabbitMQ."""
-    pairing = plan.config.pairing
-    if pairing is None or all(each.protocol != RABBITMQ for each in plan.config.endpoints):
+    """The declarations of RabbitMQ's clients, also from before a restart."""
+    config = plan.config
+    folder = config.kept_queues
+    if folder is None or all(each.protocol != RABBITMQ for each in config.endpoints):
         return None
     # The codec of RabbitMQ, which only this endpoint needs here.
     from gateway.frontends.rabbitmq.known_topology import KnownTopology
-    from gateway.frontends.rabbitmq.topology_file import NAME, TopologyFile
+    from gateway.frontends.rabbitmq.topology_file import AT_ONCE, EVERY, NAME, OWN, TopologyFile
 
-    path = pairing.state.with_name(NAME)
-    topology = TopologyFile(path=path, known=KnownTopology(), observer=plan.runtime.observer)
+    is_wire = config.is_home_rabbitmq
+    topology = TopologyFile(
+        path=folder / (NAME if is_wire else OWN),
+        known=KnownTopology(),
+        observer=plan.runtime.observer,
+        every=EVERY if is_wire else AT_ONCE,
+    )
     topology.restore()
     return topology
+
+
+def _make_upkeep(
+    plan: ProcessPlan, broker: Broker, topology: "TopologyFile"
+) -> "QueueUpkeep | None":
+    """The queues of RabbitMQ's clients in a namespace that isn't RabbitMQ's."""
+    config = plan.config
+    if config.is_home_rabbitmq:
+        return None
+    from gateway.frontends.rabbitmq_broker.routed_sends import RoutedSends
+    from gateway.frontends.rabbitmq_broker.upkeep import QueueUpkeep
+    from gateway.frontends.rabbitmq_broker.vhost import ServedVhost
+
+    vhost = ServedVhost(broker=broker, known=topology.known, flush=topology.flush)
+    sends = RoutedSends(vhost=vhost, timeout=config.limits.amqp.send_timeout)
+    return QueueUpkeep(vhost=vhost, sends=sends, wall_clock=plan.runtime.now)
 
 
 async def _open(plan: ProcessPlan, announcements: Announcements) -> Opened:

@@ -35,6 +35,7 @@ from gateway.ports import Broker, Service
 
 if TYPE_CHECKING:  # it needs the codec of RabbitMQ, which few processes do
     from gateway.frontends.rabbitmq.topology_file import TopologyFile
+    from gateway.frontends.rabbitmq_broker.upkeep import QueueUpkeep
 
 
 @attrs.frozen(kw_only=True)
@@ -148,7 +149,9 @@ class Parts(ProcessParts):
     pair: Pair | None = None
     features: Mapping[str, Feature] = attrs.field(factory=dict)  # by the extension's name
     spool: SpoolGauge | None = None
-    topology: "TopologyFile | None" = None  # of the primary; None: no endpoint `rabbitmq`
+    # Of the primary, or of what clients declare; None: no endpoint `rabbitmq`.
+    topology: "TopologyFile | None" = None
+    upkeep: "QueueUpkeep | None" = None  # None, too: the primary is in RabbitMQ
     executors: Executors = ()  # of control calls, but those of the process as a whole
     workers: ReadWorkers = no_workers  # the status of each
     sections: Readings = attrs.field(factory=dict)  # of the status

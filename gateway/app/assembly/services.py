@@ -104,7 +104,7 @@ _OWN: Final[Sequence[ServiceRow]] = (
     # Before the syphons, which move nothing that an order holds back.
     ServiceRow("records", LEADING | {Role.SYPHON}, _records),
     ServiceRow("syphons", LEADING | {Role.SYPHON}, _syphons),
-    ServiceRow("known queues", LEADING, ready(lambda parts: [parts.topology])),
+    ServiceRow("known queues", LEADING, ready(lambda parts: [parts.topology, parts.upkeep])),
     ServiceRow("wrappers", GATEWAY, ready(lambda parts: parts.for_wrappers)),
     ServiceRow("refusals", GATEWAY, ready(lambda parts: [parts.refusals])),
     ServiceRow("identity providers", GATEWAY, ready(lambda parts: [parts.issuers])),

@@ -12,7 +12,7 @@ from pamqp import base, commands
 
 from gateway.changes import Changes
 from gateway.domain.bounded import Bounded
-from gateway.wire.rabbitmq.frames import method_frame
+from gateway.wire.rabbitmq.frames import method_frame, with_any_name
 
 _MOST: Final = 20_000  # queues, exchanges and bindings: some megabytes
 _Declare = commands.Queue.Declare | commands.Exchange.Declare
@@ -60,7 +60,9 @@ class KnownTopology:
         """The primary has taken a publish to that exchange."""
         key = vhost, "exchange", exchange
         if key not in self._known:
-            self.record(vhost, commands.Exchange.Declare(exchange=exchange, passive=True))
+            request = commands.Exchange.Declare(passive=True)
+            request.exchange = exchange
+            self.record(vhost, request)
         self._known.move_to_end(key)
 
     def requests(self) -> Sequence[tuple[str, bytes]]:
@@ -121,11 +123,14 @@ class KnownTopology:
         return True
 
     def _forget(self, vhost: str, kind: type[_Bind], unbind: Any) -> None:
-        fields = {name: getattr(unbind, name) for name in kind.__slots__ if name != "nowait"}
-        self._pop(_key_of(vhost, kind(**fields)))
+        bind = kind()
+        for name in kind.__slots__:
+            if name != "nowait":
+                setattr(bind, name, getattr(unbind, name))  # pamqp would check names in `kind(...)`
+        self._pop(_key_of(vhost, bind))
 
     def _store(self, key: _Key, values: tuple[Any, ...] | None, request: base.Frame) -> None:
-        known = _Known(values, method_frame(0, request))
+        known = _Known(values, method_frame(0, with_any_name(request)))
         if self._known.get(key) != known:
             self._known[key] = known
             self.changes.notify()

@@ -12,10 +12,16 @@ from typing import Final
 
 import attrs
 import trio
-from pamqp import commands
+from pamqp import commands, decode
 
 from gateway.domain.access import TokenClaim
-from gateway.wire.rabbitmq.frames import METHOD, OVERHEAD, ProtocolError, method_frame
+from gateway.wire.rabbitmq.frames import (
+    METHOD,
+    OVERHEAD,
+    UNREADABLE,
+    ProtocolError,
+    method_frame,
+)
 from gateway.wire.rabbitmq.relayed import (
     PROTOCOL_HEADER,
     FrameReader,
@@ -92,15 +98,23 @@ class ClientLogin:
     @property
     def secret(self) -> str | None:
         """
-        The password or token of PLAIN (RFC 4616); None: another mechanism has it.
+        The password or token of PLAIN (RFC 4616) or AMQPLAIN; None: another mechanism has it.
 
         Raises:
             ProtocolError: the client didn't begin with `connection.start-ok`.
         """
-        start = self._start_ok()
-        if start.mechanism != "PLAIN":
-            return None
-        return _bytes_of(start.response).rpartition(b"\0")[2].decode(errors="replace")
+        credentials = _credentials_in(self._start_ok())
+        return None if credentials is None else credentials[1]
+
+    @property
+    def mechanism(self) -> str:
+        """
+        The client's mechanism of SASL.
+
+        Raises:
+            ProtocolError: as `secret`.
+        """
+        return str(self._start_ok().mechanism)
 
     def update_secret(self, secret: object) -> None:
         """The client has a new token, as users of OAuth2 each hour (RabbitMQ's 10.70)."""
@@ -126,9 +140,8 @@ class ClientLogin:
         if isinstance(capabilities, dict):
             self.hears_alarms = bool(capabilities.get("connection.blocked"))
             self.hears_cancels = bool(capabilities.get("consumer_cancel_notify"))
-        if start.mechanism == "PLAIN":  # RFC 4616: authorization, user, password
-            _, _, rest = response.partition(b"\0")
-            self.user = rest.partition(b"\0")[0].decode(errors="replace")
+        if (credentials := _credentials_in(start)) is not None:
+            self.user = credentials[0]
 
     def _digest(self) -> None:
         digest = hashlib.sha256(_SALT)
@@ -168,6 +181,23 @@ class ClientLogin:
         # `connection.open` follows `tune-ok` at once: the primary sends nothing in between.
         await stream.send_all(self._answers[-1])
         await _next(stream, reader)
+
+
+def _credentials_in(start: commands.Connection.StartOk) -> tuple[str, str] | None:
+    """User and password, or token; None: the mechanism has neither, or they are malformed."""
+    response = _bytes_of(start.response)
+    if start.mechanism == "PLAIN":  # RFC 4616: authorization, user, password
+        user, _, _ = response.partition(b"\0")[2].partition(b"\0")
+        secret = response.rpartition(b"\0")[2]
+        return user.decode(errors="replace"), secret.decode(errors="replace")
+    if start.mechanism != "AMQPLAIN":
+        return None
+    try:
+        _, table = decode.field_table(len(response).to_bytes(4) + response)
+    except UNREADABLE:
+        return None
+    found = table.get("LOGIN"), table.get("PASSWORD")
+    return str(found[0]), str(found[1])
 
 
 def _without_certificates(start: commands.Connection.Start, frame: RelayedFrame) -> RelayedFrame:

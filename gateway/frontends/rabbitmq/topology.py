@@ -12,7 +12,7 @@ import attrs
 from pamqp import base, commands
 
 from gateway.domain.errors import MessageError
-from gateway.wire.rabbitmq.frames import method_frame
+from gateway.wire.rabbitmq.frames import method_frame, with_any_name
 
 _Bind = commands.Queue.Bind | commands.Exchange.Bind
 _Made = commands.Exchange.Declare | commands.Queue.Declare | _Bind
@@ -30,7 +30,7 @@ def is_large(request: base.Frame) -> bool:
     if not getattr(request, "arguments", None):
         return False
     try:
-        return len(method_frame(0, request)) > _LARGEST
+        return len(method_frame(0, with_any_name(request))) > _LARGEST
     except MessageError:
         return True
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from gateway.changes import Changes
 from gateway.domain.errors import starting_thread
 from gateway.domain.events.gateway import Doubtful
 from gateway.durable import make_private_folder, replace_file
@@ -21,7 +22,9 @@ from gateway.wire.rabbitmq.frames import ProtocolError
 from gateway.wire.rabbitmq.relayed import FrameReader
 
 NAME: Final = "rabbitmq.json"
+OWN: Final = "rabbitmq-queues.json"  # of what the gateway alone keeps, and no RabbitMQ
 EVERY: Final = 10.0  # seconds between two writings: a start declares many things one by one
+AT_ONCE: Final = 0.01  # where each declaration waits for it: what comes meanwhile is written once
 # Bytes; of 20,000 requests of a kilobyte, in base64, with their vhosts.
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _VERSION: Final = 1  # of the file's form; another one isn't read
@@ -36,6 +39,8 @@ class TopologyFile:
     observer: Observer
     every: float = EVERY
     _failed: bool = attrs.field(default=False, init=False)
+    _tried: int = attrs.field(default=0, init=False)  # the last version that was to be written
+    _attempts: Changes = attrs.field(factory=Changes, init=False)
 
     def restore(self) -> None:
         """Read what the process before knew. A file that can't be read is written again."""
@@ -44,6 +49,12 @@ class TopologyFile:
                 self.known.restore(_parse(self.path))
         except (OSError, ValueError, LookupError, TypeError, ProtocolError) as error:
             self.observer.report(Doubtful(text=f"{self.path}: nothing is read of it: {error}"))
+
+    async def flush(self) -> None:
+        """Return when what is known now is written, or can't be."""
+        version = self.known.changes.version
+        while self._tried < version:
+            await self._attempts.wait_next()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; what is known then is written last."""
@@ -55,6 +66,8 @@ class TopologyFile:
                 version = await changes.wait(written)
                 if await self._save():
                     written = version
+                self._tried = version
+                self._attempts.notify()
                 await trio.sleep(self.every)
         finally:
             if changes.version != written:

@@ -6,7 +6,7 @@ handshake (2.2.4) and the peer's closes; `data_to_send` returns the bytes to wri
 """
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from pamqp import base, commands, exceptions, frame, header
@@ -182,6 +182,16 @@ def method_frame(channel: int, method: base.Frame) -> bytes:
         return frame.marshal(method, channel)
     except (TypeError, ValueError) as error:
         raise MessageError(f"{method.name}: {error}") from error
+
+
+def with_any_name(method: base.Frame) -> base.Frame:
+    """The method for `method_frame`, with any name: pamqp allows those that AMQP 0-9-1 lists."""
+    kind: Any = type(method)
+    unchecked_kind: Any = type(kind.__name__, (kind,), {"validate": lambda _: None})
+    unchecked: base.Frame = unchecked_kind.__new__(unchecked_kind)
+    for name, each in method:
+        setattr(unchecked, name, each)
+    return unchecked
 
 
 def payload_frame(channel: int, payload: bytes) -> bytes:

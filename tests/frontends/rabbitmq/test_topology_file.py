@@ -151,3 +151,40 @@ async def test_the_file_has_no_credentials(tmp_path):
 
     assert set(content) == {"version", "known"}
     assert (tmp_path / "rabbitmq.json").stat().st_mode & 0o777 == 0o600
+
+
+async def test_any_name_is_known_after_a_restart(tmp_path):
+    exchange, bound = commands.Exchange.Declare(), commands.Queue.Bind()
+    exchange.exchange = bound.exchange = "Bücher: 100 %"  # pamqp checks only what is given to it
+    unbound = commands.Queue.Unbind()
+    unbound.exchange = bound.exchange
+    known = await restarted(tmp_path, taught(exchange, bound))
+
+    assert known.has_exchange("/", exchange.exchange)
+    assert known.answer("/", bound) is not None
+    known.record("/", unbound)
+    assert known.answer("/", bound) is None
+
+
+async def test_a_flush_returns_when_the_file_has_what_is_known(tmp_path):
+    async with trio.open_nursery() as nursery:
+        file = kept(tmp_path)
+        await nursery.start(file.run)
+        file.known.record("/", EVENTS)
+        with trio.fail_after(60):
+            await file.flush()
+
+        assert read(tmp_path).has_exchange("/", "events")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_flush_does_not_wait_for_a_file_that_cannot_be_written(tmp_path):
+    (tmp_path / "rabbitmq.json").mkdir()
+    async with trio.open_nursery() as nursery:
+        file = kept(tmp_path)
+        await nursery.start(file.run)
+        file.known.record("/", EVENTS)
+        with trio.fail_after(60):
+            await file.flush()
+
+        nursery.cancel_scope.cancel()

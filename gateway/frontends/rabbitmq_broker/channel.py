@@ -1,0 +1,106 @@
+"""
+A channel: what its client asks is done in the order in which it came. Publishes that have arrived
+one after the other are sent together, and so are settlements.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+from pamqp import base, commands
+
+from gateway.domain.errors import BrokerError
+from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner
+from gateway.frontends.rabbitmq_broker.deliveries import ChannelDeliveries
+from gateway.frontends.rabbitmq_broker.publishing import (
+    SETTLES,
+    ArrivedPublish,
+    ChannelPublishes,
+)
+from gateway.frontends.rabbitmq_broker.refusals import ClientRefused, refusal_of
+from gateway.frontends.rabbitmq_broker.requests import ChannelRequests
+from gateway.wire.rabbitmq.relayed import RelayedContent
+
+_TOGETHER: Final = 100  # publishes of one send: as many as the wire gives the pair
+
+_Work = base.Frame | ArrivedPublish
+
+
+@attrs.define(eq=False)
+class ServedChannel:
+    owner: ChannelOwner
+    incoming: RelayedContent | None = None  # a publish whose frames haven't all arrived
+    is_closed: bool = False  # by an error, which the client hasn't confirmed
+    _inbox: deque[tuple[_Work, int]] = attrs.field(factory=deque, init=False)
+    _arrived: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    def put(self, work: _Work, size: int) -> None:
+        """Add what the client has sent last, which takes so many bytes."""
+        self._inbox.append((work, size))
+        self._arrived.unpark_all()
+
+    def cancel(self) -> None:
+        """End `run`: the channel is closed."""
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Until the channel is closed. Its unsettled deliveries go back then."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    deliveries = ChannelDeliveries(self.owner, nursery)
+                    try:
+                        nursery.start_soon(deliveries.renew_locks)
+                        await self._work(deliveries)
+                    finally:
+                        deliveries.close()
+                    nursery.cancel_scope.cancel()
+        finally:
+            self.owner.processed([size for _, size in self._inbox])
+            self._inbox.clear()
+
+    async def _work(self, deliveries: ChannelDeliveries) -> None:
+        """Returns when the client has closed the channel."""
+        publishes = ChannelPublishes(self.owner, deliveries)
+        requests = ChannelRequests(self.owner, publishes, deliveries)
+        while not self.is_closed:
+            while not self._inbox:
+                await self._arrived.park()
+            work = self._inbox[0][0]
+            if isinstance(work, commands.Channel.Close):
+                return
+            try:
+                if isinstance(work, ArrivedPublish):
+                    await self._together(ArrivedPublish, publishes.publish)
+                elif isinstance(work, SETTLES):
+                    await self._together(SETTLES, publishes.settle)
+                else:
+                    await self._together(type(work), requests.handle, most=1)
+            except ClientRefused as refusal:
+                self.owner.refuse(refusal, _index_of(work))
+            except BrokerError as error:
+                self.owner.refuse(refusal_of(error), _index_of(work))
+        await trio.sleep_forever()  # the connection cancels `run`
+
+    async def _together(
+        self, kind: Any, handle: Callable[[Sequence[Any]], Awaitable[None]], most: int = _TOGETHER
+    ) -> None:
+        """Handle the first work in the inbox, as long as it is of that kind."""
+        some: list[Any] = []
+        sizes: list[int] = []
+        while self._inbox and len(some) < most and isinstance(self._inbox[0][0], kind):
+            work, size = self._inbox.popleft()
+            some.append(work)
+            sizes.append(size)
+        try:
+            await handle(some)
+        finally:
+            self.owner.processed(sizes)
+
+
+def _index_of(work: _Work) -> int:
+    method = work.method if isinstance(work, ArrivedPublish) else work
+    return method.index

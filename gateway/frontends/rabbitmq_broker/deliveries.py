@@ -1,0 +1,413 @@
+"""A channel's deliveries: consumers, `basic.get`, prefetch, and its client's settlements."""
+
+import math
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+from pamqp import commands
+
+from gateway.capabilities import ReceivesAvailable
+from gateway.capabilities.settling import settle_all, settle_one
+from gateway.domain.access import Right
+from gateway.domain.errors import (
+    BrokerError,
+    EntityNotFound,
+    LockLost,
+    MessageError,
+    MessageTooLarge,
+    OutcomeUnknown,
+)
+from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Settlement
+from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner
+from gateway.frontends.rabbitmq_broker.queue_receiver import QueueReceiver, UnsettledDelivery
+from gateway.frontends.rabbitmq_broker.refusals import ClientRefused, not_implemented, refusal_of
+from gateway.frontends.rabbitmq_broker.vhost import ServedQueue
+from gateway.offering import offered
+from gateway.ports import Receiver
+from gateway.wire.rabbitmq.errors import ACCESS_REFUSED, NOT_ALLOWED, PRECONDITION_FAILED
+from gateway.wire.rabbitmq.frames import method_frame
+from gateway.wire.rabbitmq.served import ServedDelivery, ServedGet, served_frames
+from gateway.wire.rabbitmq.stored import REJECTED, StoredContent, content_of
+
+# Deliveries of a channel that its client hasn't settled, where it sets no prefetch: a channel has
+# a lock for each.
+_MOST_UNSETTLED: Final = 65_535
+# Deliveries of one receive: a queue's other consumers get the next ones.
+_TOGETHER: Final = 16
+# Seconds to settle what a consumer without acknowledgements gets, and for a client that doesn't
+# read its replies.
+_GIVE_UP: Final = 5.0
+_EMPTY: Final = 1.0  # seconds, where a namespace doesn't tell that a queue is empty
+
+_LONGEST_TEXT: Final = 1000  # characters of a description
+
+_Settles = commands.Basic.Ack | commands.Basic.Nack | commands.Basic.Reject
+
+
+@attrs.define(eq=False)
+class ServedConsumer:
+    tag: str
+    queue: ServedQueue
+    no_ack: bool
+    prefetch: int  # 0: any number
+    unsettled: int = 0  # with what is on its way
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+
+@attrs.define(eq=False)
+class ChannelDeliveries:
+    _owner: ChannelOwner
+    _nursery: trio.Nursery  # of the channel
+    consumers: dict[str, ServedConsumer] = attrs.field(factory=dict, init=False)
+    _unsettled: dict[int, UnsettledDelivery] = attrs.field(factory=dict, init=False)  # by tag
+    _receivers: dict[ServedQueue, QueueReceiver] = attrs.field(factory=dict, init=False)
+    _reply: tuple[str, str] | None = attrs.field(default=None, init=False)  # address, and tag
+    _tag: int = attrs.field(default=0, init=False)
+    _prefetch: int = attrs.field(default=0, init=False)  # of the next consumers; 0: any number
+    _shared: int = attrs.field(default=0, init=False)  # of all consumers together
+    _on_way: int = attrs.field(default=0, init=False)  # asked for, and not delivered yet
+    _added: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+
+    # --- consumers
+
+    def set_prefetch(self, count: int, *, shared: bool) -> None:
+        """`basic.qos`: `shared` is its bit `global`, which in RabbitMQ is of the channel."""
+        if shared:
+            self._shared = count
+            self._room.unpark_all()
+        else:
+            self._prefetch = count
+
+    def consume(self, request: commands.Basic.Consume, queue: ServedQueue) -> ServedConsumer:
+        """
+        Begin a consumer, which `start` lets run.
+
+        Raises:
+            ClientRefused: the tag is used, or another consumer has the queue for itself.
+        """
+        tag = request.consumer_tag or _new_tag()
+        if tag in self.consumers:
+            raise ClientRefused(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+        if queue.exclusive_consumer or (request.exclusive and queue.consumers):
+            text = f"queue '{queue.name}' in vhost '/' in exclusive use"
+            raise ClientRefused(ACCESS_REFUSED, text)
+        queue.exclusive_consumer = bool(request.exclusive)
+        consumer = ServedConsumer(tag, queue, bool(request.no_ack), self._prefetch)
+        self.consumers[tag] = consumer
+        queue.consumers[consumer] = lambda: self._cancel_by_queue(consumer)
+        return consumer
+
+    def start(self, consumer: ServedConsumer) -> None:
+        """The client knows the consumer's tag: deliver."""
+        self._nursery.start_soon(self._run, consumer)
+
+    def cancel(self, tag: str) -> None:
+        """End a consumer; the client may still settle its deliveries."""
+        if self._reply is not None and self._reply[1] == tag:
+            self._finish_replies()
+        if (consumer := self.consumers.pop(tag, None)) is not None:
+            consumer.scope.cancel()
+            self._owner.vhost.finish_consumer(consumer.queue, consumer)
+
+    def _cancel_by_queue(self, consumer: ServedConsumer) -> None:
+        """The queue is gone."""
+        if self.consumers.pop(consumer.tag, None) is None:
+            return
+        consumer.scope.cancel()
+        if self._owner.hears_cancels:
+            cancel = commands.Basic.Cancel(consumer_tag=consumer.tag, nowait=True)
+            self._owner.say(cancel)
+
+    def close(self) -> None:
+        """The channel ends, and its consumers with it."""
+        self._finish_replies()
+        for tag in list(self.consumers):
+            self.cancel(tag)
+        for each in self._unsettled.values():
+            each.queue.unsettled -= 1
+        self._unsettled.clear()
+
+    async def _run(self, consumer: ServedConsumer) -> None:
+        with consumer.scope:
+            while True:
+                await self._owner.outbox.wait_for_room()
+                room = await self._wait_for_room(consumer)
+                try:
+                    self._owner.check(Right.LISTEN, consumer.queue.entity)
+                    found = await self._receive(consumer, room)
+                except ClientRefused as refusal:
+                    self._owner.refuse(refusal, commands.Basic.Consume.index)
+                    return
+                finally:
+                    self._on_way -= room
+                    consumer.unsettled -= room
+                for receiver, delivery in found:
+                    await self._deliver(consumer, receiver, delivery)
+
+    async def _wait_for_room(self, consumer: ServedConsumer) -> int:
+        """Return for how many deliveries there is room, which is taken then."""
+        while True:
+            under_way = len(self._unsettled) + self._on_way
+            own = (consumer.prefetch or _MOST_UNSETTLED) - consumer.unsettled
+            shared = (self._shared or _MOST_UNSETTLED) - under_way
+            room = min(own, shared, _TOGETHER)
+            if consumer.no_ack:  # prefetch is of deliveries that are to be acknowledged
+                room = _TOGETHER
+            if room > 0:
+                self._on_way += room
+                consumer.unsettled += room
+                return room
+            await self._room.park()
+
+    async def _receive(
+        self, consumer: ServedConsumer, limit: int
+    ) -> Sequence[tuple[Receiver, Delivery]]:
+        opened = self._receiver_of(consumer.queue)
+        receiver = None
+        try:
+            receiver = await opened.opened()
+            found = await receiver.receive(limit)
+        except EntityNotFound:
+            self._owner.vhost.remove(consumer.queue)  # which cancels the consumer
+            return []
+        except BrokerError as error:
+            if receiver is not None:
+                opened.retire(receiver, error)
+            if error.counts_as_outage and not error.is_final:
+                return []
+            raise refusal_of(error) from error
+        if consumer.no_ack:
+            return await self._settled_at_once(receiver, found)
+        return [(receiver, each) for each in found]
+
+    async def _settled_at_once(
+        self, receiver: Receiver, found: Sequence[Delivery]
+    ) -> Sequence[tuple[Receiver, Delivery]]:
+        """The deliveries that the namespace has settled, for a consumer that acknowledges none."""
+        with trio.move_on_after(_GIVE_UP, shield=True):
+            verdicts = await settle_all(receiver, [(each, Complete()) for each in found])
+            pairs = zip(found, verdicts, strict=True)
+            return [(receiver, each) for each, verdict in pairs if verdict is None]
+        return []
+
+    def _receiver_of(self, queue: ServedQueue) -> QueueReceiver:
+        found = self._receivers.get(queue)
+        if found is None:
+            found = self._receivers[queue] = QueueReceiver(queue, self._owner.vhost.broker)
+            self._nursery.start_soon(found.run)
+        return found
+
+    async def _deliver(
+        self, consumer: ServedConsumer, receiver: Receiver, delivery: Delivery
+    ) -> None:
+        tag = self._tag + 1
+        try:
+            content = content_of(delivery.message, consumer.queue.name)
+            method = ServedDelivery(
+                consumer_tag=consumer.tag,
+                delivery_tag=tag,
+                redelivered=delivery.delivery_count > 1,
+                exchange=content.exchange,
+                routing_key=content.routing_key,
+            )
+            frames = served_frames(self._owner.number, method, content, self._owner.max_frame)
+        except (MessageError, MessageTooLarge) as error:
+            # Another client's message, which no frame can have: it would come again and again.
+            await settle_one(receiver, delivery, _unreadable(error), _GIVE_UP)
+            return
+        self._record_delivered(consumer.queue, receiver, delivery, consumer)
+        self._owner.outbox.put(frames)
+
+    def _record_delivered(
+        self,
+        queue: ServedQueue,
+        receiver: Receiver,
+        delivery: Delivery,
+        consumer: ServedConsumer | None,
+    ) -> None:
+        """Count a delivery; one that the client is to settle is kept until it does."""
+        self._tag += 1
+        if consumer is not None and consumer.no_ack:
+            return
+        self._unsettled[self._tag] = UnsettledDelivery(
+            queue, receiver, delivery.handle, consumer, trio.current_time()
+        )
+        self._added.unpark_all()
+        queue.unsettled += 1
+        if consumer is not None:
+            consumer.unsettled += 1
+
+    # --- direct replies
+
+    def consume_replies(self, request: commands.Basic.Consume) -> str:
+        """Begin the consumer of the channel's replies; return its tag. Raises: ClientRefused."""
+        if not request.no_ack:
+            raise ClientRefused(PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+        if self._reply is not None:
+            raise ClientRefused(PRECONDITION_FAILED, "reply consumer already set")
+        address = self._owner.replies.begin(self._deliver_reply)
+        self._reply = address, request.consumer_tag or _new_tag()
+        return self._reply[1]
+
+    def reply_address(self) -> str:
+        """The address for replies to this channel. Raises: ClientRefused: it consumes none."""
+        if self._reply is None:
+            raise ClientRefused(PRECONDITION_FAILED, "fast reply consumer does not exist")
+        return self._reply[0]
+
+    async def _deliver_reply(self, content: StoredContent) -> bool:
+        owner = self._owner
+        with trio.move_on_after(_GIVE_UP):
+            await owner.outbox.wait_for_room()
+            if self._reply is not None:
+                self._tag += 1
+                tag, key = self._reply[1], content.routing_key
+                method = ServedDelivery(tag, self._tag, False, "", key)
+                owner.say_content(method, content)
+                return True
+        return False
+
+    def _finish_replies(self) -> None:
+        if self._reply is not None:
+            self._owner.replies.finish(self._reply[0])
+            self._reply = None
+
+    # --- basic.get
+
+    async def get(self, request: commands.Basic.Get, queue: ServedQueue) -> None:
+        """Answer `basic.get`. Raises: ClientRefused."""
+        opened = self._receiver_of(queue)
+        try:
+            receiver = await opened.opened()
+            found = await _available(receiver)
+        except BrokerError as error:
+            if isinstance(error, EntityNotFound):
+                self._owner.vhost.remove(queue)
+            raise refusal_of(error) from error
+        if found and request.no_ack:
+            found = [each for _, each in await self._settled_at_once(receiver, found)]
+        if not found:
+            self._owner.outbox.put_answer(
+                method_frame(self._owner.number, commands.Basic.GetEmpty())
+            )
+            return
+        [delivery] = found
+        content = content_of(delivery.message, queue.name)
+        if request.no_ack:
+            self._tag += 1
+        else:
+            self._record_delivered(queue, receiver, delivery, None)
+        method = ServedGet(
+            delivery_tag=self._tag,
+            redelivered=delivery.delivery_count > 1,
+            exchange=content.exchange,
+            routing_key=content.routing_key,
+            message_count=await self._owner.vhost.ready(queue),
+        )
+        self._owner.outbox.put_answer(
+            served_frames(self._owner.number, method, content, self._owner.max_frame)
+        )
+
+    # --- settlements
+
+    async def settle(self, requests: Sequence[_Settles]) -> None:
+        """
+        Settle what the client acknowledges or rejects, in its order.
+
+        Raises:
+            ClientRefused: a tag is unknown; what came before it is settled.
+        """
+        by_receiver: dict[int, tuple[Receiver, list[tuple[Delivery, Settlement]]]] = {}
+        refusal = None
+        for request in requests:
+            try:
+                tags = self._tags(request)
+            except ClientRefused as error:
+                refusal = error
+                break
+            for tag in tags:
+                each = self._pop(tag)
+                if not each.is_lost:
+                    _, some = by_receiver.setdefault(id(each.receiver), (each.receiver, []))
+                    some.append((each.delivery, _settlement(request, each.queue)))
+        for receiver, settlements in by_receiver.values():
+            # A delivery that couldn't be settled comes again.
+            await settle_all(receiver, settlements)
+        if refusal is not None:
+            raise refusal
+
+    def _pop(self, tag: int) -> UnsettledDelivery:
+        each = self._unsettled.pop(tag)
+        each.queue.unsettled -= 1
+        if isinstance(each.consumer, ServedConsumer):
+            each.consumer.unsettled -= 1
+        self._room.unpark_all()
+        return each
+
+    def _tags(self, request: _Settles) -> Sequence[int]:
+        tag = request.delivery_tag or 0
+        if not isinstance(request, commands.Basic.Reject) and request.multiple:
+            found = [each for each in self._unsettled if not tag or each <= tag]
+            if found or not tag:
+                return found
+        elif tag in self._unsettled:
+            return [tag]
+        raise ClientRefused(PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+
+    async def recover(self, request: Any) -> None:
+        """Let all that the client hasn't settled come again. Raises: ClientRefused."""
+        if not request.requeue:
+            raise not_implemented("requeue=false in basic.recover")
+        everything = commands.Basic.Nack(delivery_tag=0, multiple=True, requeue=True)
+        await self.settle([everything])
+
+    async def renew_locks(self) -> None:
+        """Renew the locks of what the client has, until cancelled."""
+        while True:
+            due = min((each.due for each in self._unsettled.values()), default=math.inf)
+            with trio.move_on_at(due):
+                await self._added.park()
+            now = trio.current_time()
+            for each in [each for each in self._unsettled.values() if each.due <= now]:
+                await self._renew(each)
+
+    async def _renew(self, each: UnsettledDelivery) -> None:
+        each.renewed = trio.current_time()
+        try:
+            await each.receiver.renew(each.delivery)
+        except (LockLost, EntityNotFound):
+            each.is_lost = True
+        except OutcomeUnknown:
+            return  # the next renewal tells
+        except BrokerError as error:
+            each.is_lost = not error.counts_as_outage
+
+
+def _new_tag() -> str:
+    return f"amq.ctag-{secrets.token_urlsafe(16)}"
+
+
+async def _available(receiver: Receiver) -> Sequence[Delivery]:
+    if (receives := offered(receiver, ReceivesAvailable)) is not None:
+        return await receives.receive_available(1)
+    with trio.move_on_after(_EMPTY):
+        return await receiver.receive(1)
+    return []
+
+
+def _unreadable(error: Exception) -> Settlement:
+    return DeadLetter(reason="NotExpressible", description=str(error)[:_LONGEST_TEXT])
+
+
+def _settlement(request: _Settles, queue: ServedQueue) -> Settlement:
+    if isinstance(request, commands.Basic.Ack):
+        return Complete()
+    if request.requeue:
+        return Abandon()
+    if queue.terms.dead_letter_exchange is None:
+        return Complete()
+    return DeadLetter(reason=REJECTED)

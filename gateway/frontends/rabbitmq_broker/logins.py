@@ -1,0 +1,67 @@
+"""
+Logins: by PLAIN or AMQPLAIN with the name and a key of a policy, or with a token of an
+issuer as password, or by the certificate that TLS has verified (EXTERNAL). RabbitMQ's own `guest`
+has the rights of the emulators' well-known key where an endpoint accepts that.
+"""
+
+from typing import Final
+
+from pamqp import commands
+
+from gateway.domain.access import TokenClaim
+from gateway.domain.errors import NotAuthorized
+from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
+from gateway.frontends.rabbitmq.login import MAX_CHANNELS, ClientLogin
+from gateway.wire.openid.jwt import looks_like_jwt
+
+# Clients read product and version before they ask for more: that of a RabbitMQ whose methods are
+# those that are served.
+_VERSION: Final = "3.10.0"
+_CAPABILITIES: Final = (
+    "authentication_failure_close",
+    "basic.nack",
+    "connection.blocked",
+    "consumer_cancel_notify",
+    "direct_reply_to",
+    "exchange_exchange_bindings",
+    "per_consumer_qos",
+    "publisher_confirms",
+)
+_EXTERNAL: Final = "EXTERNAL"
+_MAX_FRAME: Final = 131_072  # bytes: RabbitMQ's default
+_HEARTBEAT: Final = 60  # seconds, too
+_GUEST: Final = "guest"
+
+START: Final = commands.Connection.Start(
+    server_properties={
+        "capabilities": dict.fromkeys(_CAPABILITIES, True),
+        "product": "RabbitMQ",
+        "version": _VERSION,
+        "platform": "Pairgate",
+        "cluster_name": "pairgate",
+    },
+    mechanisms=f"PLAIN AMQPLAIN {_EXTERNAL}",
+    locales="en_US",
+)
+TUNE: Final = commands.Connection.Tune(MAX_CHANNELS, _MAX_FRAME, _HEARTBEAT)
+
+
+def admit(login: ClientLogin, authorizer: Authorizer) -> TokenClaim:
+    """
+    The claim of a client, with which its rights are checked.
+
+    Raises:
+        NotAuthorized: no policy is for these credentials.
+        Busy: the client has as many connections as it may.
+    """
+    secret = login.secret
+    if secret is None:
+        claim = authorizer.claim_of_certificate() if login.mechanism == _EXTERNAL else None
+        if claim is None:
+            raise NotAuthorized(f"no policy is for a login by {login.mechanism}")
+        return claim
+    if authorizer.is_open and login.user == secret == _GUEST:
+        return authorizer.claim_by_key(EMULATOR_POLICY.name, EMULATOR_POLICY.keys[0])
+    if authorizer.takes_bearer_tokens and looks_like_jwt(secret):
+        return authorizer.claim(secret)
+    return authorizer.claim_by_key(login.user, secret)

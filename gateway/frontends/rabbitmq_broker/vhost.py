@@ -1,0 +1,502 @@
+"""
+The vhost of the endpoint: its queues, exchanges and bindings, which all connections share.
+
+The queues are those of the namespace, also such as others have made. Which queue a client made,
+with which arguments, is kept with the exchanges and bindings in the file of `TopologyFile`, as the
+requests that made them; they are in force again after a restart.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import attrs
+import trio
+from pamqp import base, commands
+
+from gateway.changes import Changes
+from gateway.deadlines import answered_within
+from gateway.domain.entity import EntityInfo, EntityPath
+from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound
+from gateway.frontends.rabbitmq.known_topology import Inequivalent, KnownTopology
+from gateway.frontends.rabbitmq_broker.names import entity_of
+from gateway.frontends.rabbitmq_broker.queue_terms import QueueTerms, read_terms
+from gateway.frontends.rabbitmq_broker.refusals import (
+    ClientRefused,
+    not_implemented,
+    refusal_of,
+)
+from gateway.frontends.rabbitmq_broker.routing import (
+    HEADERS,
+    KINDS,
+    Binding,
+    RoutingExchange,
+    RoutingTable,
+    binding,
+)
+from gateway.ports import Broker
+from gateway.wire.rabbitmq.errors import (
+    ACCESS_REFUSED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    RESOURCE_LOCKED,
+)
+from gateway.wire.rabbitmq.relayed import FrameReader
+
+VHOST: Final = "/"  # the only one
+_ANSWER: Final = 30.0  # seconds for a namespace: as long as the wire waits for the primary
+# Queues, exchanges and bindings together; `KnownTopology` remembers as many.
+_MOST: Final = 20_000
+_X_MATCHES: Final = frozenset({"all", "any", "all-with-x", "any-with-x"})
+
+
+@attrs.define(eq=False)
+class ServedQueue:
+    name: str
+    entity: EntityPath
+    terms: QueueTerms
+    auto_delete: bool = False
+    owner: object | None = None  # the connection of an exclusive queue
+    is_exclusive: bool = False
+    # Called when the queue is gone, by consumer.
+    consumers: dict[object, Callable[[], None]] = attrs.field(factory=dict)
+    exclusive_consumer: bool = False
+    unsettled: int = 0  # deliveries that clients here haven't settled
+    used: float = 0.0  # when it was last, by Trio's clock
+
+
+@attrs.define(eq=False, kw_only=True)
+class ServedVhost:
+    broker: Broker
+    _known: KnownTopology
+    _flush: Callable[[], Awaitable[None]]  # returns when what is known is kept
+    queues: dict[str, ServedQueue] = attrs.field(factory=dict, init=False)
+    table: RoutingTable = attrs.field(factory=RoutingTable, init=False)
+    # A queue was made, used or has gone: `upkeep` follows.
+    changes: Changes = attrs.field(factory=Changes, init=False)
+    # Names of queues that have gone with a client, and that the namespace still has.
+    doomed: dict[EntityPath, str] = attrs.field(factory=dict, init=False)
+    _names: dict[EntityPath, str] = attrs.field(factory=dict, init=False)
+    # One change of the topology at a time.
+    _turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        for _, frame in self._known.requests():
+            [arrived] = FrameReader().feed(frame)
+            self._restore(arrived.method())
+
+    def _restore(self, request: base.Frame) -> None:
+        match request:
+            case commands.Queue.Declare():
+                queue = self._add(request)
+                if queue.is_exclusive:  # its connection has ended
+                    self.doom(queue)
+            case commands.Exchange.Declare():
+                self.table.exchanges[request.exchange] = _exchange_of(request)
+            case commands.Queue.Bind() | commands.Exchange.Bind():
+                self.table.bind(_binding_of(request))
+
+    # --- queues
+
+    async def declare_queue(
+        self, request: commands.Queue.Declare, owner: object
+    ) -> tuple[ServedQueue, EntityInfo | None]:
+        """
+        Return when the queue is there, with what the namespace tells of it; None: it can't now.
+
+        Raises:
+            ClientRefused: the queue is missing, or has other arguments; or somebody else owns it.
+        """
+        if request.passive:
+            queue = await self.queue(request.queue, owner)
+            return queue, await self.info(queue)
+        async with self._turn:
+            if request.queue in self.queues:
+                queue = self._declared(request, owner)
+            else:
+                queue = await self._make(request, owner)
+        if not queue.is_exclusive:  # such a queue doesn't outlive this process
+            await self._flush()
+        return queue, await self.info(queue)
+
+    def _declared(self, request: commands.Queue.Declare, owner: object) -> ServedQueue:
+        """The queue that is there already. Raises ClientRefused."""
+        queue = self.queues[request.queue]
+        _check_owner(queue, owner)
+        self._check_equivalent(request)
+        self.use(queue)
+        return queue
+
+    def _check_equivalent(self, request: base.Frame) -> None:
+        try:
+            self._known.answer(VHOST, request)
+        except Inequivalent as error:
+            text = str(error).partition(" - ")[2]
+            raise ClientRefused(PRECONDITION_FAILED, text) from error
+
+    async def _make(self, request: commands.Queue.Declare, owner: object) -> ServedQueue:
+        if not request.queue:
+            request.queue = f"amq.gen-{secrets.token_hex(11)}"
+        elif request.queue.startswith("amq."):
+            text = f"queue name '{request.queue}' contains reserved prefix 'amq.*'"
+            raise ClientRefused(ACCESS_REFUSED, text)
+        self._check_room()
+        terms, entity = read_terms(request.queue, request.arguments), entity_of(request.queue)
+        if (other := self._names.get(entity)) is not None:
+            raise not_implemented(f"queue '{request.queue}' beside '{other}': case alone differs")
+        if entity in self.doomed:
+            await self.delete_doomed(entity)
+        try:
+            with answered_within(_ANSWER, "to a declaration"):
+                await self.broker.create_queue(entity, terms.properties)
+        except EntityExists:
+            await self._check_properties(request.queue, entity, terms)
+        queue = self._add(request)
+        queue.owner = owner if queue.is_exclusive else None
+        self._known.record(VHOST, request)
+        return queue
+
+    async def _check_properties(self, name: str, entity: EntityPath, terms: QueueTerms) -> None:
+        """Compare a queue that others have made with what a client declares."""
+        found = (await self.broker.inspect(entity)).properties
+        current, received = found.default_time_to_live, terms.life
+        if received != current:
+            raise ClientRefused(
+                PRECONDITION_FAILED,
+                f"inequivalent arg 'x-message-ttl' for queue '{name}' in vhost '{VHOST}':"
+                f" received '{received}' but current is '{current}'",
+            )
+
+    def _add(self, request: commands.Queue.Declare) -> ServedQueue:
+        queue = ServedQueue(
+            name=request.queue,
+            entity=entity_of(request.queue),
+            terms=read_terms(request.queue, request.arguments),
+            auto_delete=bool(request.auto_delete),
+            is_exclusive=bool(request.exclusive),
+            used=_now(),
+        )
+        self.queues[queue.name] = queue
+        self._names[queue.entity] = queue.name
+        self.changes.notify()
+        return queue
+
+    def _check_room(self) -> None:
+        if len(self.queues) + len(self.table.exchanges) + len(self.table) >= _MOST:
+            text = f"more than {_MOST} queues, exchanges and bindings"
+            raise ClientRefused(PRECONDITION_FAILED, text)
+
+    async def queue(self, name: str, owner: object) -> ServedQueue:
+        """
+        The queue with that name, also if others have made it.
+
+        Raises:
+            ClientRefused: there is none, or another connection owns it.
+        """
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = await self._find(name)
+        _check_owner(queue, owner)
+        self.use(queue)
+        return queue
+
+    async def _find(self, name: str) -> ServedQueue:
+        missing = ClientRefused(NOT_FOUND, f"no queue '{name}' in vhost '{VHOST}'")
+        entity = entity_of(name) if name else None
+        if entity is None or entity in self.doomed or entity in self._names:
+            raise missing
+        try:
+            with answered_within(_ANSWER, "to a question"):
+                await self.broker.inspect(entity)
+        except EntityNotFound as error:
+            raise missing from error
+        except BrokerError as error:
+            raise refusal_of(error) from error
+        if name not in self.queues:  # it was looked up meanwhile
+            self._add(commands.Queue.Declare(queue=name))
+        return self.queues[name]
+
+    async def info(self, queue: ServedQueue) -> EntityInfo | None:
+        """The namespace's facts about the queue; None: it can't be asked now."""
+        try:
+            with answered_within(_ANSWER, "to a question"):
+                return await self.broker.inspect(queue.entity)
+        except EntityNotFound as error:
+            self.remove(queue)
+            raise ClientRefused(NOT_FOUND, f"no queue '{queue.name}' in vhost '{VHOST}'") from error
+        except BrokerError as error:
+            if not error.counts_as_outage:
+                raise refusal_of(error) from error
+        return None
+
+    async def ready(self, queue: ServedQueue) -> int:
+        """The number of messages that nobody has received; 0 if it can't be known now."""
+        return ready_in(queue, await self.info(queue))
+
+    async def delete_queue(
+        self, request: commands.Queue.Delete, owner: object
+    ) -> tuple[ServedQueue | None, int]:
+        """
+        Return when the queue is gone, with the number of its messages. The caller answers, and
+        calls `remove`: its consumers hear it after that, as in RabbitMQ. None: there was none.
+
+        Raises:
+            ClientRefused: it's in use, or has messages.
+        """
+        try:
+            queue = await self.queue(request.queue, owner)
+            ready = await self.ready(queue)
+        except ClientRefused as refusal:
+            if refusal.code == NOT_FOUND:  # RabbitMQ since 3.2: what is gone may be deleted
+                return None, 0
+            raise
+        async with self._turn:
+            where = f"queue '{queue.name}' in vhost '{VHOST}'"
+            if request.if_unused and queue.consumers:
+                raise ClientRefused(PRECONDITION_FAILED, f"{where} in use")
+            if request.if_empty and ready:
+                raise ClientRefused(PRECONDITION_FAILED, f"{where} is not empty")
+            await self._delete_there(queue.entity)
+            if self.queues.get(queue.name) is queue:
+                self._forget(queue)
+        await self._flush()
+        return queue, ready
+
+    async def delete(self, queue: ServedQueue) -> None:
+        """
+        Delete a queue, here and in the namespace.
+
+        Raises:
+            BrokerError: the namespace still has it.
+        """
+        await self._delete_there(queue.entity)
+        self.remove(queue)
+
+    async def _delete_there(self, entity: EntityPath) -> None:
+        try:
+            with answered_within(_ANSWER, "to a deletion"):
+                await self.broker.delete_queue(entity)
+        except EntityNotFound:
+            await trio.lowlevel.checkpoint()  # somebody else has deleted it
+
+    def remove(self, queue: ServedQueue) -> None:
+        """The namespace hasn't the queue any more: tell its consumers, and forget it."""
+        if self.queues.get(queue.name) is queue:
+            self._forget(queue)
+        consumers, queue.consumers = queue.consumers, {}
+        for is_gone in consumers.values():
+            is_gone()
+
+    def _forget(self, queue: ServedQueue) -> None:
+        del self.queues[queue.name], self._names[queue.entity]
+        self.table.delete_queue(queue.name)
+        self._record_removed()
+        self._known.record(VHOST, _with(commands.Queue.Delete(), queue=queue.name))
+        self.changes.notify()
+
+    def doom(self, queue: ServedQueue) -> None:
+        """Remove a queue at once, and from the namespace soon: also by the process after this."""
+        self.doomed[queue.entity] = queue.name
+        self.remove(queue)
+        doomed = _with(commands.Queue.Declare(exclusive=True), queue=queue.name)
+        self._known.record(VHOST, doomed)
+
+    async def delete_doomed(self, entity: EntityPath) -> None:
+        """Delete a queue that has gone with a client. Raises BrokerError."""
+        await self._delete_there(entity)
+        if (name := self.doomed.pop(entity, None)) is not None:
+            self._known.record(VHOST, _with(commands.Queue.Delete(), queue=name))
+
+    def use(self, queue: ServedQueue) -> None:
+        """The queue is used: `x-expires` counts from now."""
+        queue.used = _now()
+
+    def finish_consumer(self, queue: ServedQueue, consumer: object) -> None:
+        """A consumer has ended, and its queue may go with it."""
+        if queue.consumers.pop(consumer, None) is None:
+            return
+        if not queue.consumers:
+            queue.exclusive_consumer = False
+            self.use(queue)
+            self.changes.notify()
+            if queue.auto_delete and self.queues.get(queue.name) is queue:
+                self.doom(queue)
+
+    def finish_connection(self, owner: object) -> None:
+        """The queues of the connection go with it."""
+        for queue in list(self.queues.values()):
+            if queue.owner is owner:
+                self.doom(queue)
+
+    # --- exchanges and bindings
+
+    async def declare_exchange(self, request: commands.Exchange.Declare) -> None:
+        """Raises: ClientRefused."""
+        async with self._turn:
+            name = request.exchange
+            exists = name in self.table.exchanges
+            if request.passive or not name:
+                self.check_exchange(name)
+                return
+            if exists:
+                self._check_exchange(request)
+                return
+            if request.exchange_type not in KINDS:
+                text = f"unknown exchange type '{request.exchange_type}'"
+                raise ClientRefused(PRECONDITION_FAILED, text)
+            if name.startswith("amq."):
+                text = f"exchange name '{name}' contains reserved prefix 'amq.*'"
+                raise ClientRefused(ACCESS_REFUSED, text)
+            self._check_room()
+            self.table.exchanges[name] = _exchange_of(request)
+            self._known.record(VHOST, request)
+        await self._flush()
+
+    def _check_exchange(self, request: commands.Exchange.Declare) -> None:
+        current = self.table.exchanges[request.exchange]
+        for name in ("type", "durable", "auto_delete", "internal"):
+            received = getattr(request, "exchange_type" if name == "type" else name)
+            there = current.kind if name == "type" else getattr(current, name)
+            if (received or False) != (there or False):
+                raise ClientRefused(
+                    PRECONDITION_FAILED,
+                    f"inequivalent arg '{name}' for exchange '{request.exchange}' in vhost"
+                    f" '{VHOST}': received '{_word(received)}' but current is '{_word(there)}'",
+                )
+        self._check_equivalent(request)
+
+    def check_exchange(self, name: str) -> RoutingExchange:
+        """Raises: ClientRefused: there is no such exchange."""
+        if (found := self.table.exchanges.get(name)) is None:
+            raise ClientRefused(NOT_FOUND, f"no exchange '{name}' in vhost '{VHOST}'")
+        return found
+
+    async def delete_exchange(self, request: commands.Exchange.Delete) -> None:
+        """Raises: ClientRefused."""
+        name = request.exchange
+        if not name or name.startswith("amq."):
+            text = f"deletion of system exchange '{name}' in vhost '{VHOST}' not permitted"
+            raise ClientRefused(ACCESS_REFUSED, text)
+        async with self._turn:
+            if name not in self.table.exchanges:
+                return
+            if request.if_unused and self.table.is_used(name):
+                text = f"exchange '{name}' in vhost '{VHOST}' in use"
+                raise ClientRefused(PRECONDITION_FAILED, text)
+            self.table.delete_exchange(name)
+            self._record_removed()
+        await self._flush()
+
+    def _record_removed(self) -> None:
+        for each in self.table.drain_removed():
+            if isinstance(each, Binding):
+                request = _unbind_of(each)
+            else:
+                request = _with(commands.Exchange.Delete(), exchange=each.name)
+            self._known.record(VHOST, request)
+
+    async def bind(self, request: commands.Queue.Bind | commands.Exchange.Bind, owner: Any) -> None:
+        """Raises: ClientRefused."""
+        await self._check_ends(request, owner)
+        new = _binding_of(request)
+        async with self._turn:
+            self._check_room()
+            _check_arguments(new, self.check_exchange(new.source))
+            self.table.bind(new)
+            self._known.record(VHOST, request)
+        await self._flush()
+
+    async def unbind(
+        self, request: commands.Queue.Unbind | commands.Exchange.Unbind, owner: Any
+    ) -> None:
+        """Raises: ClientRefused. What isn't bound may be unbound, as in RabbitMQ."""
+        await self._check_ends(request, owner)
+        async with self._turn:
+            self.table.unbind(_binding_of(request))
+            self._record_removed()
+        await self._flush()
+
+    async def _check_ends(self, request: Any, owner: object) -> None:
+        if isinstance(request, commands.Queue.Bind | commands.Queue.Unbind):
+            await self.queue(request.queue, owner)
+            source, ends = request.exchange, [request.exchange]
+        else:
+            source, ends = request.source, [request.source, request.destination]
+        for name in ends:
+            self.check_exchange(name)
+        if not source:
+            text = "operation not permitted on the default exchange"
+            raise ClientRefused(ACCESS_REFUSED, text)
+
+
+def ready_in(queue: ServedQueue, info: EntityInfo | None) -> int:
+    """The number of messages that nobody has received; 0 where it isn't known."""
+    if info is None or info.active is None:
+        return 0
+    return max(0, info.active + info.locked_here - queue.unsettled)
+
+
+def _now() -> float:
+    return trio.current_time()
+
+
+def _check_owner(queue: ServedQueue, owner: object) -> None:
+    if queue.owner is not None and queue.owner is not owner:
+        raise ClientRefused(
+            RESOURCE_LOCKED,
+            f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{VHOST}'",
+        )
+
+
+def _check_arguments(new: Binding, exchange: RoutingExchange) -> None:
+    matches = new.arguments.get("x-match", "all")
+    if exchange.kind == HEADERS and matches not in _X_MATCHES:
+        raise ClientRefused(PRECONDITION_FAILED, f"Invalid x-match field value {matches!r:.100}")
+
+
+def _word(given: object) -> object:
+    return str(given).lower() if isinstance(given, bool) else given
+
+
+def _exchange_of(request: commands.Exchange.Declare) -> RoutingExchange:
+    return RoutingExchange(
+        request.exchange,
+        request.exchange_type,
+        durable=bool(request.durable),
+        auto_delete=bool(request.auto_delete),
+        internal=bool(request.internal),
+        arguments=request.arguments or {},
+    )
+
+
+def _binding_of(request: Any) -> Binding:
+    if isinstance(request, commands.Queue.Bind | commands.Queue.Unbind):
+        ends = request.exchange, request.queue
+        return binding(*ends, request.routing_key, request.arguments, to_queue=True)
+    ends = request.source, request.destination
+    return binding(*ends, request.routing_key, request.arguments, to_queue=False)
+
+
+def _unbind_of(old: Binding) -> base.Frame:
+    if old.to_queue:
+        return _with(
+            commands.Queue.Unbind(),
+            exchange=old.source,
+            queue=old.destination,
+            routing_key=old.key,
+            arguments=dict(old.arguments),
+        )
+    return _with(
+        commands.Exchange.Unbind(),
+        source=old.source,
+        destination=old.destination,
+        routing_key=old.key,
+        arguments=dict(old.arguments),
+    )
+
+
+def _with(request: base.Frame, **fields: object) -> base.Frame:
+    """The request with these fields, which pamqp checks only where it makes a method."""
+    for name, each in fields.items():
+        setattr(request, name, each)
+    return request

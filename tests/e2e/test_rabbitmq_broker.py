@@ -1,0 +1,135 @@
+"""RabbitMQ's own client, unchanged, through a gateway whose namespaces are no RabbitMQ."""
+
+from typing import Any
+
+import pika
+import pytest
+import trio
+
+from tests.e2e.processes import (
+    PATIENT,
+    START_SECONDS,
+    GatewayProcess,
+    Gateways,
+    broker_config,
+    pair_config,
+)
+
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(240)]
+
+QUEUE = "orders"
+BEFORE = 20  # messages
+
+
+def connected(gateway: GatewayProcess) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", gateway.port))
+
+
+def rabbitmq_pair(primary: GatewayProcess, secondary: GatewayProcess) -> str:
+    text = pair_config(primary.address, secondary.address, **PATIENT)
+    return text.replace('protocol = "service-bus-http"', 'protocol = "rabbitmq"')
+
+
+class Publisher:
+    """Publishes with confirms until it is told to end, each message with all kinds of values."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self.gateway = gateway
+        self.sent = 0
+        self.is_ending = False
+        self.error = ""
+
+    def run(self) -> None:
+        connection = connected(self.gateway)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        try:
+            while not self.is_ending:
+                number = self.sent
+                headers = {"number": number, "deep": {"list": [1, None, "two"]}}
+                properties = pika.BasicProperties(headers=headers, content_type="text/plain")
+                channel.basic_publish("", QUEUE, b"%d" % number, properties, mandatory=True)
+                self.sent += 1
+        except pika.exceptions.AMQPError as error:
+            self.error = repr(error)
+        else:
+            connection.close()
+
+    async def until(self, count: int) -> None:
+        with trio.fail_after(START_SECONDS):
+            while self.sent < count and not self.error:  # noqa: ASYNC110
+                await trio.sleep(0.05)
+        assert not self.error
+
+
+def declare(gateway: GatewayProcess) -> None:
+    connection = connected(gateway)
+    channel = connection.channel()
+    channel.queue_declare(QUEUE, durable=True)
+    channel.exchange_declare("events", "topic", durable=True)
+    channel.queue_bind(QUEUE, "events", "orders.#")
+    connection.close()
+
+
+def consumed(gateway: GatewayProcess, count: int) -> dict[bytes, Any]:
+    """Consume until as many different messages have come."""
+    connection = connected(gateway)
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=50)
+    found: dict[bytes, Any] = {}
+    for method, properties, body in channel.consume(QUEUE, inactivity_timeout=START_SECONDS):
+        if method is None:
+            break
+        channel.basic_ack(method.delivery_tag)
+        found[body] = properties
+        if len(found) == count:
+            break
+    connection.close()
+    return found
+
+
+async def test_clients_of_rabbitmq_do_not_notice_the_outage_of_another_kind_of_namespace(
+    gateways: Gateways,
+) -> None:
+    primary = await gateways.start(broker_config(), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    gateway = await gateways.start(rabbitmq_pair(primary, secondary), name="gateway")
+    await trio.to_thread.run_sync(declare, gateway)
+    publisher = Publisher(gateway)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.to_thread.run_sync, publisher.run)
+        await publisher.until(BEFORE)
+        await primary.kill()
+        await gateway.seen("entity_state_changed")
+        await publisher.until(publisher.sent + BEFORE)
+        await primary.start()
+        await gateway.until(lambda: gateway.count("outage_over") > 0, START_SECONDS)
+        await publisher.until(publisher.sent + BEFORE)
+        publisher.is_ending = True
+    found = await trio.to_thread.run_sync(consumed, gateway, publisher.sent)
+
+    assert publisher.error == ""
+    assert set(found) == {b"%d" % number for number in range(publisher.sent)}
+    for body, properties in found.items():
+        assert properties.headers == {"number": int(body), "deep": {"list": [1, None, "two"]}}
+        assert properties.content_type == "text/plain"
+
+
+async def test_exchanges_outlive_a_killed_gateway(gateways: Gateways) -> None:
+    config = broker_config().replace('"service-bus-http"', '"rabbitmq"')
+    gateway = await gateways.start(config, name="gateway")
+    await trio.to_thread.run_sync(declare, gateway)
+    await gateway.kill()
+    await gateway.start()
+
+    def publish() -> None:
+        connection = connected(gateway)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("events", "orders.new", b"x", mandatory=True)
+        connection.close()
+
+    await trio.to_thread.run_sync(publish)
+
+    assert list(await trio.to_thread.run_sync(consumed, gateway, 1)) == [b"x"]

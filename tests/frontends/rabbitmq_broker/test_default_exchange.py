@@ -1,0 +1,294 @@
+"""Queues by the default exchange, before a namespace in memory."""
+
+import pytest
+import trio
+from pamqp import commands
+
+from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Message
+from tests.frontends.rabbitmq_broker.site import Client, site
+
+
+async def test_a_queue_gives_what_was_published_with_all_properties(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        await client.confirms()
+        how = {
+            "headers": {"retries": 1, "deep": {"list": [1, "two", None]}, "x-own": "y"},
+            "content_type": "text/plain",
+            "delivery_mode": 2,
+            "priority": 3,
+            "message_id": "m-1",
+            "correlation_id": "c-1",
+            "app_id": "shop",
+            "message_type": "order",
+        }
+        await client.publish(b"first", "orders", **how)
+        ack = (await client.hears(commands.Basic.Ack)).method
+
+        got = await client.gets("orders")
+    assert ack.delivery_tag == 1
+    assert got is not None
+    assert (got.body, got.method.redelivered, got.method.exchange) == (b"first", False, "")
+    assert {name: getattr(got.properties, name) for name in how} == how
+
+
+async def test_other_clients_read_the_fields_that_both_protocols_have(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        await client.confirms()
+        await client.publish(
+            b"x", "orders", headers={"a": 1}, content_type="text/plain", correlation_id="c"
+        )
+        await client.hears(commands.Basic.Ack)
+        async with here.broker.open_receiver(EntityPath("orders")) as receiver:
+            [delivery] = await receiver.receive(1)
+
+    message = delivery.message
+    assert (message.body, message.properties) == (b"x", {"a": 1})
+    assert (message.content_type, message.correlation_id) == ("text/plain", "c")
+
+
+async def test_a_message_of_another_client_has_its_fields_as_properties(autojump_clock) -> None:
+    orders = EntityPath("orders")
+    message = Message(
+        message_id="m", subject="order", reply_to="back", properties={"a": 1}, body=b"x"
+    )
+    async with site() as here:
+        await here.broker.create_queue(orders, QueueProperties())
+        await here.broker.send(orders, [message])
+        client = await here.connect()
+        got = await client.gets("orders")
+
+    assert got is not None
+    found = got.properties
+    assert (got.body, found.headers, found.message_id) == (b"x", {"a": 1}, "m")
+    assert (found.message_type, found.reply_to, got.method.routing_key) == (
+        "order",
+        "back",
+        "orders",
+    )
+
+
+async def test_a_declaration_with_other_arguments_is_refused(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        other = commands.Queue.Declare(queue="orders", durable=True)
+        await client.is_refused(other, 406, "inequivalent arg 'durable' for queue 'orders'")
+        missing = commands.Queue.Declare(queue="nothing", passive=True)
+        await client.is_refused(missing, 404, "no queue 'nothing' in vhost '/'")
+        own = commands.Queue.Declare(queue="amq.own")
+        await client.is_refused(own, 403, "reserved prefix")
+
+
+@pytest.mark.parametrize(("name", "value"), [("x-max-priority", 5), ("x-queue-type", "stream")])
+async def test_an_argument_that_no_namespace_has_is_refused_by_name(
+    autojump_clock, name: str, value: object
+) -> None:
+    async with site() as here:
+        client = await here.connect()
+        request = commands.Queue.Declare(queue="orders", arguments={name: value})
+        close = await client.asks(request, commands.Connection.Close)
+
+    assert close.reply_code == 540
+    assert close.reply_text.startswith(f"NOT_IMPLEMENTED - {name}")
+
+
+async def test_a_publish_without_queue_is_returned_before_its_confirm(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.confirms()
+        await client.publish(b"lost", "nowhere", mandatory=True, app_id="shop")
+        returned = await client.hears(commands.Basic.Return)
+        await client.hears(commands.Basic.Ack)
+        await client.publish(b"lost", "nowhere")
+        await client.hears(commands.Basic.Ack)
+
+    assert (returned.body, returned.properties.app_id) == (b"lost", "shop")
+    assert (returned.method.reply_code, returned.method.routing_key) == (312, "nowhere")
+
+
+async def test_publishes_and_other_methods_of_a_channel_keep_their_order(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        for number in range(20):
+            await client.publish(b"%d" % number, "orders")
+            got = await client.gets("orders")
+            assert got is not None
+            assert got.body == b"%d" % number
+
+
+async def consume(client: Client, queue: str, **how: object) -> str:
+    request = commands.Basic.Consume(queue=queue, **how)
+    tag: str = (await client.asks(request, commands.Basic.ConsumeOk)).consumer_tag
+    return tag
+
+
+async def test_prefetch_bounds_what_a_consumer_has(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        for number in range(5):
+            await client.publish(b"%d" % number, "orders")
+        await client.asks(commands.Basic.Qos(prefetch_count=2), commands.Basic.QosOk)
+        await consume(client, "orders")
+        first, second = await client.next(), await client.next()
+        await trio.sleep(5)
+        assert client.arrived == []
+        await client.send(commands.Basic.Ack(delivery_tag=2, multiple=True))
+        third = await client.next()
+
+    assert [each.body for each in (first, second, third)] == [b"0", b"1", b"2"]
+
+
+async def test_a_rejected_delivery_comes_again_as_redelivered(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        await client.publish(b"x", "orders")
+        got = await client.gets("orders", no_ack=False)
+        assert got is not None
+        await client.send(commands.Basic.Nack(delivery_tag=1, requeue=True))
+        again = await client.gets("orders", no_ack=False)
+        assert again is not None
+        await client.send(commands.Basic.Reject(delivery_tag=2, requeue=False))
+        assert await client.gets("orders") is None
+
+    assert (again.body, again.method.redelivered) == (b"x", True)
+
+
+async def test_unsettled_deliveries_go_back_with_their_channel(autojump_clock) -> None:
+    async with site() as here:
+        client, other = await here.connect(), await here.connect()
+        await client.declares("orders")
+        await client.publish(b"x", "orders")
+        await client.gets("orders", no_ack=False)
+        assert await other.count("orders") == 0
+        await client.asks(commands.Channel.Close(200, "", 0, 0), commands.Channel.CloseOk)
+
+        assert (await other.until_it_gets("orders")).method.redelivered
+
+
+async def test_a_lock_is_renewed_as_long_as_the_client_has_the_message(autojump_clock) -> None:
+    async with site() as here:
+        client, other = await here.connect(), await here.connect()
+        await client.declares("orders")
+        await client.publish(b"x", "orders")
+        await client.gets("orders", no_ack=False)
+        await trio.sleep(3600)
+        assert await other.gets("orders") is None
+        await client.send(commands.Basic.Ack(delivery_tag=1))
+        assert await client.count("orders") == 0
+
+        assert await here.bodies("orders") == []
+
+
+async def test_an_unknown_delivery_tag_closes_the_channel(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.is_refused(commands.Basic.Ack(delivery_tag=7), 406, "unknown delivery tag 7")
+
+
+async def test_a_consumer_hears_that_its_queue_is_gone(autojump_clock) -> None:
+    async with site() as here:
+        client, other = await here.connect(), await here.connect()
+        await client.declares("orders")
+        tag = await consume(client, "orders")
+        in_use = commands.Queue.Delete(queue="orders", if_unused=True)
+        await other.is_refused(in_use, 406, "in use")
+        await other.asks(commands.Queue.Delete(queue="orders"), commands.Queue.DeleteOk)
+
+        assert (await client.hears(commands.Basic.Cancel)).method.consumer_tag == tag
+
+
+async def test_queues_of_a_connection_end_with_it(autojump_clock) -> None:
+    async with site() as here:
+        client, other = await here.connect(), await here.connect()
+        own = await client.asks(commands.Queue.Declare(exclusive=True), commands.Queue.DeclareOk)
+        passive = commands.Queue.Declare(queue=own.queue, passive=True)
+        await other.is_refused(passive, 405, "exclusive access")
+        await client.stream.aclose()
+        await trio.sleep(5)
+        await other.is_refused(passive, 404, "no queue")
+
+        assert await here.broker.list_queues() == []
+
+
+async def test_a_queue_that_deletes_itself_ends_with_its_last_consumer(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        request = commands.Queue.Declare(queue="news", auto_delete=True)
+        await client.asks(request, commands.Queue.DeclareOk)
+        tag = await consume(client, "news")
+        await client.asks(commands.Basic.Cancel(consumer_tag=tag), commands.Basic.CancelOk)
+        passive = commands.Queue.Declare(queue="news", passive=True)
+
+        await client.is_refused(passive, 404, "no queue 'news'")
+
+
+async def test_a_purge_and_a_deletion_count_messages(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        for _ in range(3):
+            await client.publish(b"x", "orders")
+        not_empty = commands.Queue.Delete(queue="orders", if_empty=True)
+        await client.is_refused(not_empty, 406, "is not empty")
+        purged = await client.asks(commands.Queue.Purge(queue="orders"), commands.Queue.PurgeOk)
+        await client.publish(b"x", "orders")
+        request = commands.Queue.Delete(queue="orders")
+        deleted = await client.asks(request, commands.Queue.DeleteOk)
+
+    assert (purged.message_count, deleted.message_count) == (3, 1)
+
+
+async def test_names_that_no_entity_has_are_names_of_queues(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        for name in ("Shop:Orders", "a b", "..", "/a//b"):
+            await client.declares(name)
+            await client.publish(name.encode(), name)
+            got = await client.gets(name)
+            assert got is not None
+            assert (got.body, got.method.routing_key) == (name.encode(), name)
+        request = commands.Queue.Declare(queue="shop:orders")
+        close = await client.asks(request, commands.Connection.Close)
+
+    assert close.reply_code == 540
+    assert "case alone differs" in close.reply_text
+
+
+async def test_a_policy_gives_a_client_its_rights(autojump_clock) -> None:
+    rights = frozenset({Right.SEND})
+    policy = AccessPolicy(name="shop", keys=("key",), rights=rights, entities=("orders",))
+    async with site(policies=(policy,)) as here:
+        await here.broker.create_queue(EntityPath("orders"), QueueProperties())
+        client = await here.connect(user="shop", password="key")
+        await client.confirms()
+        await client.publish(b"x", "orders")
+        await client.hears(commands.Basic.Ack)
+        get = commands.Basic.Get(queue="orders")
+        await client.is_refused(get, 403, "'Listen' claim(s) are required")
+        with pytest.raises(AssertionError, match=r"Connection\.Close|has ended"):
+            await here.connect(user="shop", password="wrong")
+
+
+async def test_a_transaction_is_done_at_its_commit(autojump_clock) -> None:
+    async with site() as here:
+        client, other = await here.connect(), await here.connect()
+        await client.declares("orders")
+        await client.asks(commands.Tx.Select(), commands.Tx.SelectOk)
+        await client.publish(b"forgotten", "orders")
+        await client.asks(commands.Tx.Rollback(), commands.Tx.RollbackOk)
+        await client.publish(b"kept", "orders")
+        assert await client.count("orders") == 0
+        await client.asks(commands.Tx.Commit(), commands.Tx.CommitOk)
+
+        got = await other.gets("orders")
+    assert got is not None
+    assert got.body == b"kept"
