@@ -60,6 +60,7 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
         "events": set(),
     },
     "ledger": {"options": {"ledger"}, "events": {"ledger_not_saved"}},
+    "move": {"options": {"move"}, "events": {"entity_moved"}},
     "order": {
         "options": {"pairing.on_lease_lost", "pairing.order_lease", "pairing.ordered"},
         "events": {"order_lease_lost", "order_lease_taken"},

@@ -57,6 +57,8 @@ from gateway.extensions.claims.receiver import ClaimedReceiver
 from gateway.extensions.claims.session import ClaimedSession
 from gateway.extensions.claims.unpacking import PackedReceiver
 from gateway.extensions.entity_memory.broker import RememberingBroker
+from gateway.extensions.move.broker import MovedBroker
+from gateway.extensions.move.session import MovedSession
 from gateway.extensions.receive_in_outage.backlog_receiver import BacklogReceiver
 from gateway.extensions.receive_in_outage.backlog_session import BacklogSession
 from gateway.extensions.receive_in_outage.broker import TwoSidedBroker
@@ -234,6 +236,24 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         OF_SHARDS,
         {Identifies, Placed},
         {BoundsSends},
+    ),
+    MovedBroker: (
+        OF_SHARDS,
+        {Identifies, Placed},
+        {BoundsSends},
+    ),
+    MovedSession: (
+        {
+            Enlists,
+            EnlistsState,
+            KeepsMessages,
+            ReceivesAvailable,
+            ReceivesDeferred,
+            SettlesMany,
+            TakesBack,
+        },
+        set(),
+        {ChangesBody, HidesMessages, Polls, SettlesByToken},
     ),
     JoinedReceiver: (
         {

@@ -45,7 +45,7 @@ PLAIN_TEXT: Final = """
     gone good group handle handshake head here host idle in inflight item jitter keep kept
     kid kill kind label last late left legacy level lifetime line link listen live load log
     long longest loop lost mac made management match max memory metric min miss missing mode
-    most move name need next not now number off oldest on open operation origin out pairgate
+    most name need next not now number off oldest on open operation origin out pairgate
     parallel partial password pause pending per pid pin ping poll port possibly problem progress
     protocol publish python quota ready reason receive redriven refuse regain reload remedy remove
     renew repeat replace request require rescan rest restart retry return right role rule running

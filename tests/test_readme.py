@@ -210,7 +210,7 @@ def test_a_piece_of_configuration_is_understood(page: str, text: str, tmp_path: 
 
 
 def completed(text: str) -> str:
-    if "[drill]" in text:
+    if "[drill]" in text or "[move]" in text:
         text += "\n[pairing]\n"
     if "[[agent." in text:
         text += '\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:0"\n'
@@ -218,7 +218,7 @@ def completed(text: str) -> str:
         more = {"primary": "east", "secondary": "west", "label": "east"}
         lines = [f'{name} = "{value}"' for name, value in more.items() if f"{name} =" not in text]
         text = text.replace("[pairing]", "\n".join(["[pairing]", *lines]))
-    named = set(re.findall(r'^(?:namespace|primary|secondary) = "(\w+)"', text, re.MULTILINE))
+    named = set(re.findall(r'^(?:namespace|primary|secondary|to) = "(\w+)"', text, re.MULTILINE))
     given = set(re.findall(r"^\[namespaces\.(\w+)", text, re.MULTILINE))
     for name in named - given if named or given else {"east"}:
         text += f'\n[namespaces.{name}]\nurl = "embedded:{name}.db"\n'

@@ -17,6 +17,7 @@ from gateway.extensions.extension import Extension
 from gateway.extensions.faults import EXTENSION as FAULTS
 from gateway.extensions.hedging import EXTENSION as HEDGING
 from gateway.extensions.ledger import EXTENSION as LEDGER
+from gateway.extensions.move import EXTENSION as MOVE
 from gateway.extensions.order import EXTENSION as ORDER
 from gateway.extensions.outage_report import EXTENSION as OUTAGE_REPORT
 from gateway.extensions.purge import EXTENSION as PURGE
@@ -32,6 +33,7 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     TRACES,
     CLAIMS,
     SHARDING,
+    MOVE,  # each shard is an entity of its own
     ORDER,
     RECEIVE_IN_OUTAGE,
     ENTITY_MEMORY,

@@ -65,6 +65,18 @@ from gateway.extensions.ledger.facts import (
     Seen,
     What,
 )
+from gateway.extensions.move import order as moving
+from gateway.extensions.move.order import (
+    MoveAction,
+    MoveOrder,
+    MovePlan,
+    MovesAnswer,
+    MoveState,
+    PlannedMove,
+    PlanOrder,
+)
+from gateway.extensions.move.report import MoveReport
+from gateway.extensions.move.stages import MoveStage
 from gateway.extensions.outage_report.outage import (
     OUTAGES,
     DepthPoint,
@@ -127,6 +139,23 @@ OUTAGE = RecordedOutage(
     entities=(EntityOutage(entity="orders", began=DATE, diverted=None),),
     dead_lettered={"expired": 2},
     curve=(DepthPoint(at=DATE, pending=None),),
+)
+MOVES = MovesAnswer(
+    to="west",
+    moves=(
+        MoveState(
+            entity="orders",
+            stage=MoveStage.TO_NEW,
+            since=DATE,
+            left=3,
+            report=MoveReport(active=2, moved=("m1", "m2"), doubtful=("m3",), updated=DATE),
+        ),
+    ),
+)
+MOVE_ORDER = MoveOrder(action=MoveAction.START, targets=("orders",), force=True, reason="why")
+MOVE_PLAN = MovePlan(
+    to="west",
+    entities=(PlannedMove(entity="orders", messages=3, problems=("no sessions",)),),
 )
 DRILLS = DrillState(allowed=True, longest=900.0, drill=RUNNING)
 FAULT = Fault(
@@ -223,6 +252,9 @@ EXAMPLES: Mapping[Call, tuple[Any, Any]] = {
     purging.PURGE: (PURGE, PurgeAnswer(queue="q", dead_letters=True, messages=3, purged=2, left=1)),
     drilling.DRILLS: (NoKeys(), DRILLS),
     SHARDS: (NoKeys(), ShardsAnswer(shards=(SHARD,))),
+    moving.MOVES: (NoKeys(), MOVES),
+    moving.MOVE: (MOVE_ORDER, MOVES),
+    moving.PLAN_MOVE: (PlanOrder(targets=("orders",)), MOVE_PLAN),
     FACTS: (
         FactsQuery(message="m,1", entity="orders", search=True, since=DATE, until=DATE, after=3),
         LedgerFacts(

@@ -20,7 +20,9 @@ from tests.pages import blocks
 
 pytestmark = pytest.mark.slow
 
-FAILOVER, PROBE, DRILL, FAULTS, DRAIN, AUDIT_LINE = blocks("docs/reference/control.md", "json")
+FAILOVER, PROBE, DRILL, FAULTS, MOVES, DRAIN, AUDIT_LINE = blocks(
+    "docs/reference/control.md", "json"
+)
 DATE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
 POLICY = f"""
 [[access]]
@@ -129,6 +131,18 @@ async def test_faults_are_listed_as_the_page_shows(gateways: Gateways) -> None:
     listed = await ask(gateway, "GET", "/v1/faults")
 
     assert (added["after"], listed) == (shown(FAULTS), shown(FAULTS))
+
+
+async def test_moves_are_answered_as_the_page_shows(gateways: Gateways) -> None:
+    further = '[namespaces.premium]\nurl = "memory:"\n[move]\nto = "premium"\nstate = "move"\n'
+    gateway = await gateways.start(PAIR.replace('"one"', '"orders"') + further)
+
+    order = {"action": "start", "targets": ["orders"], "reason": "to Premium"}
+    started = await ask(gateway, "POST", "/v1/move", order)
+    listed = await ask(gateway, "GET", "/v1/move")
+
+    assert started == shown(MOVES)
+    assert listed == shown(MOVES.replace('"changed": true', '"changed": false'))
 
 
 async def test_a_drain_is_answered_as_the_page_shows(gateways: Gateways) -> None:

@@ -42,7 +42,14 @@ ASKS: Final = {
 }
 # Options that stand for no consent: they order what was refused, or a move that is only shown.
 OTHERS: Final = {
-    "--force": {("failover",), ("failback",), ("pause",), ("resume",), ("keys", "rotate")},
+    "--force": {
+        ("failover",),
+        ("failback",),
+        ("pause",),
+        ("resume",),
+        ("keys", "rotate"),
+        ("move", "start"),
+    },
     "--execute": {("redrive",)},
 }
 ORDERS: Final = [each for each in CONTROL_CALLS if not each.reads]
@@ -102,7 +109,11 @@ def test_a_reason_is_the_logs_in_each_command_and_each_order_has_one() -> None:
 
     assert {*meant.values()} == {"For the log, the status and other operators."}
     assert {name for name, *_ in meant} >= {each.name for each in ORDERS} & {*COMMANDS}
-    assert sorted(without) == ["clear-faults", "end-drill"]  # they end what has one
+    assert sorted(without) == [
+        "clear-faults",  # they end what has one
+        "end-drill",
+        "move-plan",  # it changes no entity
+    ]
 
 
 def test_a_control_call_that_deletes_repeats_the_name() -> None:

@@ -141,7 +141,9 @@ async def build(plan: ProcessPlan) -> Parts:
         seen, plan.runtime.now, config.limits.leases, others.new_token(), others.client_tokens()
     )
     leases = others.leases(own)
-    held = make_visibility(plan.runtime, opened.home, seen, leases, inner)
+    # A wrapper may lead to other namespaces, too.
+    namespace = opened.home if home is namespaces[config.home.name] else home
+    held = make_visibility(plan.runtime, namespace, seen, leases, inner)
     visibility = plan.others.visibility(held)
     topology = _make_topology(plan) if leads else None
     parts = Parts(

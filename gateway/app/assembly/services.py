@@ -105,7 +105,7 @@ _OWN: Final[Sequence[ServiceRow]] = (
     ServiceRow("records", LEADING | {Role.SYPHON}, _records),
     ServiceRow("syphons", LEADING | {Role.SYPHON}, _syphons),
     ServiceRow("known queues", LEADING, ready(lambda parts: [parts.topology, parts.upkeep])),
-    ServiceRow("wrappers", GATEWAY, ready(lambda parts: parts.for_wrappers)),
+    ServiceRow("wrappers", GATEWAY | {Role.SYPHON}, ready(lambda parts: parts.for_wrappers)),
     ServiceRow("refusals", GATEWAY, ready(lambda parts: [parts.refusals])),
     ServiceRow("identity providers", GATEWAY, ready(lambda parts: [parts.issuers])),
     ServiceRow("certificates", LEADING, ready(lambda parts: [parts.certificates])),

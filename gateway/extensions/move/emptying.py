@@ -1,0 +1,250 @@
+"""
+Empties one entity at the side that it leaves: what nobody receives there is sent to the other side,
+and completed after that.
+
+    queue               its messages, and those that are scheduled
+    order is kept       nothing: its receivers take what is there, and get the other side's after it
+    topic               nothing: a subscription can't be sent to; its receivers take what is there
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.capabilities import Peeks, ReceivesAvailable, Schedules, Topology, send_each
+from gateway.capabilities.settling import settle_all
+from gateway.deadlines import AnswerDeadline, answered_within
+from gateway.domain.entity import EntityInfo, EntityPath
+from gateway.domain.envelope_fields import text_of_id
+from gateway.domain.errors import (
+    MESSAGE_FAULTS,
+    BrokerError,
+    MessageNotFound,
+    NotSupported,
+    Outcome,
+)
+from gateway.domain.message import Complete, Delivery, Message, MessageState, derive_message
+from gateway.domain.topics.topology import SubscriptionInfo
+from gateway.extensions.move.report import MoveReport
+from gateway.extensions.move.stages import Move
+from gateway.offering import offered, required
+from gateway.ports import Broker, Receiver, WallClock
+
+BATCH: Final = 50  # messages that are locked together: they move long before a lock ends
+QUIET: Final = 1.0  # seconds without a message, where a queue can't say that it is empty
+ANSWER: Final = 10.0  # seconds that one request to a namespace may take
+PAGE: Final = 100  # as many as Service Bus lists at most
+# A scheduled message that is due sooner comes by itself: it isn't raced against its date.
+MARGIN: Final = timedelta(minutes=1)
+
+Change = Callable[[MoveReport], MoveReport]
+
+
+class Stuck(Exception):
+    """Messages can't be moved as they are: an operator must act."""
+
+
+@attrs.frozen(kw_only=True)
+class Emptying:
+    """Looks at an entity once."""
+
+    source: Broker
+    target: Broker
+    move: Move
+    clock: WallClock
+    note: Callable[[Change], Awaitable[None]]  # changes the entity's report
+    renumber: Callable[[int, int], Awaitable[None]]  # a scheduled message has another number now
+
+    async def run(self) -> bool:
+        """
+        Move what there is; True: nothing is left that is counted.
+
+        Raises:
+            BrokerError: a side doesn't answer, or lacks the entity.
+            Stuck: the target refuses messages for good.
+        """
+        if self.move.is_topic:
+            return await self._is_topic_empty()
+        await self._move_scheduled()
+        if not self.move.ordered:
+            await self._move_active()
+        with self._in_time():
+            return is_empty(await self.source.inspect(self.move.path))
+
+    async def _is_topic_empty(self) -> bool:
+        topology = offered(self.source, Topology)
+        if topology is None:
+            return True  # a namespace without topics
+        with self._in_time():
+            if (await topology.inspect_topic(self.move.path)).scheduled:
+                return False
+            found = await _subscriptions(topology, self.move)
+        return not any(each.active is None or each.active for each in found)
+
+    # --- messages
+
+    async def _move_active(self) -> None:
+        async with self.source.open_receiver(self.move.path) as receiver:
+            while found := await self._next(receiver):
+                # A cancellation between send and completion would leave copies on both sides.
+                with trio.CancelScope(deadline=trio.current_time() + 2 * ANSWER, shield=True):
+                    await self._move_batch(receiver, found)
+                await trio.lowlevel.checkpoint()  # here a pause or another mover ends it
+
+    async def _next(self, receiver: Receiver) -> Sequence[Delivery]:
+        knows = offered(receiver, ReceivesAvailable)
+        with trio.move_on_after(QUIET):
+            return await (receiver.receive if knows is None else knows.receive_available)(BATCH)
+        return ()
+
+    async def _move_batch(self, receiver: Receiver, found: Sequence[Delivery]) -> None:
+        copies = [[self._copy(each)] for each in found]
+        with self._in_time():
+            verdicts = await send_each(self.target, self.move.path, copies)
+        accepted = [each for each, error in zip(found, verdicts, strict=True) if error is None]
+        settled = await settle_all(receiver, [(each, Complete()) for each in accepted], ANSWER)
+        done = [each for each, error in zip(accepted, settled, strict=True) if error is None]
+        doubts = [each for each, error in zip(accepted, settled, strict=True) if error is not None]
+        doubts += [
+            each
+            for each, error in zip(found, verdicts, strict=True)
+            if error is not None and error.outcome is Outcome.UNKNOWN
+        ]
+        await self.note(lambda report: report.plus(kind="active", ids=_ids(done)))
+        if doubts:
+            await self.note(lambda report: report.doubting(*_ids(doubts)))
+        await self._check(found, verdicts)
+
+    async def _check(
+        self, found: Sequence[Delivery], verdicts: Sequence[BrokerError | None]
+    ) -> None:
+        """
+        Raises:
+            BrokerError: the target is in trouble.
+            Stuck: it refuses messages for their content.
+        """
+        faults = {
+            text_of_id(each.message.message_id): error
+            for each, error in zip(found, verdicts, strict=True)
+            if isinstance(error, MESSAGE_FAULTS)
+        }
+        if faults:
+            lines = [f"{name}: {error}" for name, error in faults.items()]
+            await self.note(lambda report: report.leaving(*lines))
+            raise Stuck(f"{len(faults)} messages can't be moved, as {lines[0]}")
+        failed = next((error for error in verdicts if error is not None), None)
+        if failed is not None:
+            raise failed
+
+    def _copy(self, delivery: Delivery) -> Message:
+        """The message as it is sent again: with the time that it has left to live."""
+        life, message = delivery.message.time_to_live, delivery.message
+        if life is not None and delivery.expires is not None:
+            left = delivery.expires - (delivery.received or self.clock())
+            life = min(life, max(left, timedelta(milliseconds=1)))
+        return derive_message(message, time_to_live=life, absolute_expiry=None, scheduled=None)
+
+    # --- scheduled messages
+
+    async def _move_scheduled(self) -> None:
+        """Move what is due later; the numbers that clients have got lead there, too."""
+        peeks, here = offered(self.source, Peeks), offered(self.source, Schedules)
+        there = offered(self.target, Schedules)
+        if peeks is None or here is None or there is None:
+            return  # they come when they are due
+        start, path = 0, self.move.path
+        while True:
+            with self._in_time():
+                try:
+                    page = await peeks.peek(path, from_sequence=start, limit=PAGE)
+                except NotSupported:
+                    return
+            if not page:
+                return
+            for each in page:
+                if _is_due_later(each, self.clock() + MARGIN):
+                    with trio.CancelScope(deadline=trio.current_time() + 3 * ANSWER, shield=True):
+                        await self._reschedule(here, there, each)
+            await trio.lowlevel.checkpoint()
+            start = 1 + page[-1].sequence_number
+
+    async def _reschedule(self, here: Schedules, there: Schedules, delivery: Delivery) -> None:
+        path, [name] = self.move.path, _ids([delivery])
+        copy = derive_message(delivery.message, absolute_expiry=None)
+        try:
+            with self._in_time():
+                [number] = await there.schedule(path, [copy])
+        except BrokerError as error:
+            failure = error
+        else:
+            await self.renumber(delivery.sequence_number, number)
+            await self._cancel(here, there, delivery, number)
+            return
+        if failure.outcome is Outcome.UNKNOWN:
+            await self.note(lambda report: report.doubting(name))
+        if isinstance(failure, MESSAGE_FAULTS):
+            line = f"{name}: {failure}"
+            await self.note(lambda report: report.leaving(line))
+            raise Stuck(f"a scheduled message can't be moved: {line}")
+        raise failure
+
+    async def _cancel(
+        self, here: Schedules, there: Schedules, delivery: Delivery, number: int
+    ) -> None:
+        """Cancel the message that the other side has now; if that is too late, its copy."""
+        path, ids, is_there = self.move.path, _ids([delivery]), True
+        failure: BrokerError | None = None
+        try:
+            with self._in_time():
+                await here.cancel_scheduled(path, [delivery.sequence_number])
+        except MessageNotFound:
+            is_there = False  # its sender has cancelled it meanwhile
+        except BrokerError as error:
+            failure = error
+        if not is_there:
+            with self._in_time():
+                await there.cancel_scheduled(path, [number])
+        elif failure is not None:
+            await self.note(lambda report: report.doubting(*ids))
+            raise failure
+        else:
+            await self.note(lambda report: report.plus(kind="scheduled", ids=ids))
+
+    def _in_time(self) -> AnswerDeadline:
+        return answered_within(ANSWER, f"about {self.move.path}")
+
+
+def is_empty(info: EntityInfo) -> bool:
+    """
+    True if the queue has no message in any state that its namespace counts, but dead letters; also
+    none that a receiver of this process has locked.
+    """
+    counts = (info.active, info.locked_here, info.scheduled, info.deferred)
+    return info.active is not None and not any(counts)
+
+
+async def session_queues(source: Broker, move: Move) -> Sequence[EntityPath]:
+    """The queue of the move, or the subscriptions of its topic: what may have sessions."""
+    if not move.is_topic:
+        return (move.path,)
+    topology = required(source, Topology)
+    return [each.path for each in await _subscriptions(topology, move)]
+
+
+async def _subscriptions(topology: Topology, move: Move) -> Sequence[SubscriptionInfo]:
+    found: list[SubscriptionInfo] = []
+    while page := await topology.list_subscriptions(move.path, skip=len(found), top=PAGE):
+        found += page
+    return found
+
+
+def _ids(found: Sequence[Delivery]) -> tuple[str, ...]:
+    return tuple(text_of_id(each.message.message_id) for each in found)
+
+
+def _is_due_later(delivery: Delivery, date: datetime) -> bool:
+    due = delivery.message.scheduled
+    return delivery.state is MessageState.SCHEDULED and due is not None and due > date

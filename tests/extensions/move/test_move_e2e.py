@@ -1,0 +1,141 @@
+"""`pairgate move` of a running gateway, under load, with the process killed at each stage."""
+
+import json
+from typing import Any
+
+import pytest
+import trio
+
+from tests.e2e.commands import ADMIN, run
+from tests.e2e.processes import GatewayProcess, Gateways
+from tests.e2e.rest import request, send
+from tests.extensions.move.load import Load
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+PAIR = (
+    """
+[namespaces.old]
+url = "embedded:old.db"
+
+[namespaces.new]
+url = "embedded:new.db"
+
+[namespaces.backlog]
+url = "embedded:backlog.db"
+
+[pairing]
+primary = "old"
+secondary = "backlog"
+enable_syphon = true
+
+[move]
+to = "new"
+state = "moves"
+
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:0"
+"""
+    + ADMIN
+)
+
+
+QUEUE = (
+    b'<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml">'
+    b'<QueueDescription xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect">'
+    b"<LockDuration>PT5S</LockDuration></QueueDescription></content></entry>"
+)  # what a killed receiver holds comes again soon
+
+
+async def started(gateways: Gateways) -> GatewayProcess:
+    gateway = await gateways.start(PAIR)
+    made = await request(gateway.address, "PUT", "/orders?api-version=2021-05", QUEUE)
+    assert made[0] == 201
+    return gateway
+
+
+async def move(gateway: GatewayProcess, *words: str) -> Any:
+    code, output, errors = await run(gateway.folder, "move", *words, "--json")
+    assert code == 0, errors
+    return json.loads(output)
+
+
+async def until(gateway: GatewayProcess, stage: str) -> Any:
+    """Return the only move, when it has that stage and the time of that stage has begun."""
+    with trio.fail_after(60):
+        while True:
+            [found] = (await move(gateway, "status"))["moves"]
+            if found["stage"] == stage:
+                await trio.sleep(2.5)  # `stages.SWITCH`, and a reading
+                return found
+
+
+async def test_a_queue_moves_under_load_and_back_though_the_gateway_is_killed_at_each_stage(
+    gateways: Gateways,
+) -> None:
+    gateway = await started(gateways)
+    load = Load(gateway)
+    for number in range(300):  # more than the receivers take at once
+        await send(gateway.address, "orders", b"early %d" % number)
+        load.accepted.add(f"early {number}")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run, 1)
+        plan = await move(gateway, "plan", "orders")
+        await move(gateway, "start", "orders")
+        for stage, order in (("to-new", ""), ("new", "rollback"), ("to-old", ""), ("old", "start")):
+            await until(gateway, stage)
+            await gateway.kill()
+            await gateway.start()
+            if order:
+                await move(gateway, order, "orders")
+        await until(gateway, "new")
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(60):
+        await load.receive_all()
+
+    [planned] = plan["entities"]
+    assert (plan["to"], planned["exists"], planned["problems"]) == ("new", False, [])
+    assert not load.accepted - load.received.keys()
+    [last] = (await move(gateway, "report"))["moves"]
+    assert last["stage"] == "new"
+    assert last["left"] == 0
+
+
+async def test_sends_last_no_longer_than_a_second_while_a_queue_moves(gateways: Gateways) -> None:
+    gateway = await started(gateways)
+    load = Load(gateway)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run, 2)
+        await trio.sleep(2.0)
+        await move(gateway, "start", "orders")
+        await until(gateway, "new")
+        await move(gateway, "rollback", "orders")
+        await until(gateway, "old")
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(60):
+        await load.receive_all()
+
+    assert max(load.received.values()) == 1
+    assert load.longest < 1.0, len(load.accepted)
+
+
+async def test_the_orders_of_an_operator_are_told_in_words(gateways: Gateways) -> None:
+    gateway = await started(gateways)
+    await send(gateway.address, "orders", b"a")
+
+    texts = []
+    for words in (["status"], ["plan"], ["start", "orders", "--reason", "case 7"], ["report"]):
+        code, output, errors = await run(gateway.folder, "move", *words)
+        assert code == 0, errors
+        texts.append(output)
+    code, _, errors = await run(gateway.folder, "move", "pause", "nothing")
+
+    assert "no move was started" in texts[0]
+    assert "orders  queue, is made, messages: 1" in texts[1]
+    assert "orders  to-new, left: 1" in texts[2]
+    assert "moved: 0 active" in texts[3]
+    assert (code, "no move of nothing was started" in errors) == (1, True)
+    assert (await gateway.seen("control_called", action="move-start"))["reason"] == "case 7"
