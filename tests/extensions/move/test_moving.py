@@ -71,6 +71,24 @@ async def test_sends_go_to_the_new_side_at_the_date_of_the_stage_from_all_gatewa
     assert await stand.ids() == (["a", "b"], ["c", "d"])
 
 
+async def test_a_send_waits_for_nothing_of_a_move(stand: MoveStand) -> None:
+    gateway = await stand.gateway()
+    sent, longest = 0, 0.0
+    await gateway.order("start")
+    while sent < 1000:
+        if sent == 400:
+            await gateway.order("rollback")
+        began = trio.current_time()
+        await gateway.send(str(sent))
+        longest = max(longest, trio.current_time() - began)
+        sent += 1
+        await trio.sleep(0.1)
+    await gateway.until("old")
+
+    assert longest == 0.0
+    assert sorted((await stand.ids())[0], key=int) == [str(each) for each in range(1000)]
+
+
 async def test_a_receiver_that_is_open_is_served_from_both_sides(stand: MoveStand) -> None:
     gateway = await stand.gateway(moves=False)
     await gateway.send("a", "b")
