@@ -634,3 +634,63 @@ async def test_of_the_entities_that_were_seen_a_thousand_are_remembered(load):
             pass
 
     assert entries(load) - before == 1000
+
+
+async def test_an_entity_whose_send_alone_had_no_answer_is_not_silent(load):
+    fail(load, ORDERS, error=NoAnswer("late"))
+
+    assert not load.is_silent(ORDERS)
+
+
+async def test_an_answered_question_begins_no_probes(harness, load):
+    answered = await load.ask(ORDERS)
+    await trio.sleep(100.0)
+
+    assert answered
+    assert len(harness.primary.times(Operation.PROBE)) == 1
+    assert load.returned_at(ORDERS) == -math.inf
+
+
+async def test_a_syphon_in_a_gateway_calls_no_entity_silent(harness):
+    load = load_of(harness.primary.broker, probes=False)
+    harness.primary.fail(Hang(), Operation.PROBE)
+
+    assert not await load.ask(ORDERS)
+    assert not load.is_silent(ORDERS)
+
+
+async def test_a_lost_primary_gets_one_probe_at_a_time_and_troubled_entities_four(harness, load):
+    harness.primary.fail(refuse(Unavailable, "down"), Operation.PROBE)
+    for number in range(6):
+        load.probe_until_back(EntityPath(f"queue-{number}"))
+    await trio.sleep(1.5)
+    troubled = len(harness.primary.times(Operation.PROBE))
+    fail(load, *ENTITIES, error=Unreachable("refused"))
+    await trio.sleep(2.0)
+
+    assert troubled == 4
+    assert len(harness.primary.times(Operation.PROBE)) == troubled + 1
+
+
+async def test_the_return_of_an_entity_is_a_change_though_another_answer_had_ended_its_silence(
+    harness, load
+):
+    harness.primary.fail(Hang(), Operation.PROBE)
+    await load.ask(ORDERS)
+    await trio.sleep(0.1)
+    load.answered(BILLS, trio.current_time())
+    harness.primary.heal()
+    seen = load.changes.version
+    with trio.fail_after(40.0):
+        await load.changes.wait(seen)
+
+    assert load.returned_at(ORDERS) == trio.current_time()
+
+
+async def test_an_answer_that_ends_a_silence_is_a_change(harness, load):
+    harness.primary.fail(Hang(), Operation.PROBE)
+    await load.ask(ORDERS)
+    seen = load.changes.version
+    load.answered(BILLS, trio.current_time())
+
+    assert load.changes.version > seen
