@@ -34,9 +34,10 @@ ADDRESS: Final = re.compile(r"127\.0\.0\.1:[0-9]+")
 
 @attrs.define(eq=False)
 class Consumer:
-    """A process that receives from the queue of its name, and the lines that it has printed."""
+    """A process that receives from a queue, and the lines that it has printed."""
 
     kind: str
+    queue: str
     said: list[dict[str, Any]] = attrs.field(factory=list)
     _more: trio.Condition = attrs.field(factory=trio.Condition)
 
@@ -44,10 +45,10 @@ class Consumer:
         connection = (
             f"Endpoint=sb://localhost:{gateway.port};{CREDENTIALS}UseDevelopmentEmulator=true;"
         )
-        if self.kind == "node":
-            return ["node", str(HERE / "waiting_receiver.js"), connection, self.kind]
-        program = str(HERE / "waiting_receiver.py")
-        return [str(PYTHON), program, self.kind, connection, self.kind]
+        arguments = [self.kind, connection, self.queue]
+        if self.kind.startswith("node"):
+            return ["node", str(HERE / "waiting_receiver.js"), *arguments]
+        return [str(PYTHON), str(HERE / "waiting_receiver.py"), *arguments]
 
     async def run(self, gateway: GatewayProcess) -> None:
         """Run until cancelled."""
@@ -123,7 +124,7 @@ async def test_consumers_hear_nothing_of_an_outage_and_go_on_after_it(
     if protocol == "amqp":
         config = over_amqp(config, primary)
     gateway = await gateways.start(for_all(config), name="gateway")
-    consumers, poller = [Consumer(kind) for kind in KINDS], Poller()
+    consumers, poller = [Consumer(kind, kind) for kind in KINDS], Poller()
     async with trio.open_nursery() as nursery:
         for each in consumers:
             nursery.start_soon(each.run, gateway)
@@ -162,7 +163,7 @@ async def test_consumers_of_queues_in_receive_in_outage_work_on_in_it(
     if protocol == "amqp":
         config = over_amqp(over_amqp(config, primary), secondary)
     gateway = await gateways.start(for_all(config), name="gateway")
-    consumers = [Consumer(kind) for kind in KINDS]
+    consumers = [Consumer(kind, kind) for kind in KINDS]
     async with trio.open_nursery() as nursery:
         for each in consumers:
             nursery.start_soon(each.run, gateway)
@@ -191,8 +192,9 @@ async def test_consumers_of_queues_in_receive_in_outage_work_on_in_it(
         assert got == Counter(("meanwhile 0", "meanwhile 1", "meanwhile 2", "after"))
 
 
+@pytest.mark.parametrize("kind", ["sessions", "node-sessions"])
 async def test_sessions_in_receive_in_outage_are_received_in_it_and_go_on_after_it(
-    gateways: Gateways,
+    gateways: Gateways, kind: str
 ) -> None:
     """Each message once and in its session's order, whichever side it was at."""
     primary = await gateways.start(for_all(broker_config()), name="primary")
@@ -203,7 +205,7 @@ async def test_sessions_in_receive_in_outage_are_received_in_it_and_go_on_after_
     config = pair_config(primary.address, secondary.address, receive_in_outage=["sessions"])
     config = over_amqp(over_amqp(config, primary), secondary)
     gateway = await gateways.start(for_all(config), name="gateway")
-    consumer, sent = Consumer("sessions"), []
+    consumer, sent = Consumer(kind, "sessions"), []
 
     async def send_each(text: str) -> None:
         """Return once the consumer has a message of each of two sessions."""
