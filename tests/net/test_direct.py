@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from gateway.net.direct import DirectStream, socket_of
+from gateway.net.direct import SEND_SIZE, DirectStream, socket_of
 
 MUCH = bytes(range(256)) * 40_000  # more than the buffers of the kernel hold
 
@@ -51,6 +51,29 @@ async def test_more_than_the_kernel_takes_arrives_in_order(kind, ends):
             received += await theirs.receive_some()
 
     assert received == MUCH
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of all tasks."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+async def test_a_large_send_lets_others_run_between_its_pieces_though_the_kernel_takes_all(ends):
+    stream, _ = ends
+    steps = Steps()
+    trio.lowlevel.add_instrument(steps)
+    with trio.fail_after(10):
+        await stream.send_all(bytes(SEND_SIZE))
+        small = steps.count
+        await stream.send_all(bytes(SEND_SIZE + 1))
+    trio.lowlevel.remove_instrument(steps)
+
+    assert (small, steps.count) == (0, 1)
 
 
 async def test_a_second_sender_is_refused_while_the_first_one_waits(ends):
