@@ -75,6 +75,8 @@ class RequestTurn:
     def release(self, answer: int = 0) -> None:
         """Note that the request has ended, with an answer of `answer` bytes."""
         self.line.record_answer(answer)
+        if answer > MOST_BYTES:
+            self.line.begin_rest(self.began)
         self.line.release(self)
 
     @property
@@ -164,6 +166,7 @@ class Line:
     _counted: int = attrs.field(default=0, init=False)
     _bytes: int = attrs.field(default=0, init=False)
     _answer: float = attrs.field(default=0.0, init=False)  # bytes, the mean of the latest ones
+    _rest_ends: float = attrs.field(default=-math.inf, init=False)
     _in_progress: deque[RequestTurn] = attrs.field(factory=deque, init=False)  # the oldest first
     _waiting: deque[RequestTurn] = attrs.field(factory=deque, init=False)
 
@@ -230,6 +233,14 @@ class Line:
         """Note that a request got an answer of `size` bytes."""
         self._answer += NEWEST * (size - self._answer)
 
+    def begin_rest(self, began: float) -> None:
+        """
+        Let none of the client's requests begin beside a light client for as long as the time since
+        `began` was, `SOON` at most.
+        """
+        now = trio.current_time()
+        self._rest_ends = now + min(now - began, SOON)
+
     def release(self, turn: RequestTurn) -> None:
         """Note that the request has ended."""
         self._uncount(turn)
@@ -243,6 +254,8 @@ class Line:
     def _may(self, turn: RequestTurn, now: float) -> bool:
         while self._in_progress and self._in_progress[0].began < now - self._longest:
             self._uncount(self._in_progress.popleft())
+        if now < self._rest_ends and self._contention.has_light(self, now):
+            return False
         if not self._counted or self._contention.is_alone(self, now):
             return True
         most = self._contention.most
@@ -253,7 +266,9 @@ class Line:
 
     def _patience(self, now: float) -> float:
         """Seconds after which the first waiting request looks again, though no other has ended."""
-        return SOON if self._contention.has_light(self, now) else LONGEST
+        if not self._contention.has_light(self, now):
+            return LONGEST
+        return self._rest_ends - now if now < self._rest_ends else SOON
 
     def _begin(self, turn: RequestTurn, now: float) -> None:
         turn.began, turn.counts = now, True

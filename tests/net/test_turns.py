@@ -210,6 +210,53 @@ async def test_requests_with_large_answers_go_one_after_the_other(
     assert len(one.turns) == 2
 
 
+async def test_beside_a_light_client_a_client_rests_for_as_long_as_its_large_answer_took(
+    clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    one, two = clients
+    await one.take()
+    await trio.sleep(SOON / 2)
+    await two.take()
+    one.turns.pop().release(MOST_BYTES + 1)
+
+    nursery.start_soon(one.take)
+    await trio.sleep(SOON / 2 - 0.001)
+    assert not one.turns
+
+    await trio.sleep(0.002)
+    assert one.turns
+
+
+async def test_a_client_rests_no_longer_than_a_light_one_counts(
+    clients: tuple[Client, Client], autojump_clock: MockClock
+) -> None:
+    """An answer that took long has mostly waited for others, not for this process."""
+    one, two = clients
+    await one.take()
+    await trio.sleep(5)
+    await two.take()
+    one.turns.pop().release(MOST_BYTES + 1)
+    began = trio.current_time()
+
+    await one.take()
+
+    assert trio.current_time() == pytest.approx(began + SOON)
+
+
+async def test_without_a_light_client_nobody_rests(
+    clients: tuple[Client, Client], autojump_clock: MockClock
+) -> None:
+    one, _ = clients
+    await one.take()
+    await trio.sleep(SOON / 2)
+    one.turns.pop().release(MOST_BYTES + 1)
+    began = trio.current_time()
+
+    await one.take()
+
+    assert trio.current_time() == began
+
+
 async def test_small_answers_after_large_ones_give_the_whole_share_again(
     clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
