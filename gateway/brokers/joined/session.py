@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NoReturn
 
 import attrs
 
+from gateway.brokers.forwarding_session import ForwardingSession
 from gateway.brokers.joined.sequence import inward, inward_number, outward
 from gateway.capabilities import (
     KeepsMessages,
@@ -21,31 +21,15 @@ from gateway.offering import Wrapper, required
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class JoinedSession(Wrapper):
+class JoinedSession(ForwardingSession, Wrapper):
     """A `SessionReceiver` of the queue at that place, whose sequence numbers are those of all."""
 
     inner: SessionReceiver
     place: int
 
     @property
-    def session_id(self) -> str:
-        return self.inner.session_id
-
-    @property
-    def locked_until(self) -> datetime:
-        return self.inner.locked_until
-
-    async def wait_lost(self) -> NoReturn:
-        await self.inner.wait_lost()
-
-    async def renew_session(self) -> datetime:
-        return await self.inner.renew_session()
-
-    async def get_state(self) -> bytes | None:
-        return await self.inner.get_state()
-
-    async def set_state(self, state: bytes | None) -> None:
-        await self.inner.set_state(state)
+    def session(self) -> SessionReceiver:
+        return self.inner
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         return [outward(each, self.place) for each in await self.inner.receive(limit)]

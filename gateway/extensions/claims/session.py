@@ -2,11 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import NoReturn
 
 import attrs
 
+from gateway.brokers.forwarding_session import ForwardingSession
 from gateway.capabilities import SessionReceiver
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Abandon, Delivery, Settlement
@@ -14,19 +13,11 @@ from gateway.extensions.claims.receiver import ClaimedReceiver
 
 
 @attrs.define(eq=False, kw_only=True)
-class ClaimedSession(ClaimedReceiver):
+class ClaimedSession(ForwardingSession, ClaimedReceiver):
     """A `SessionReceiver` that keeps the session's order, even if a body is late."""
 
     session: SessionReceiver
     in_order: bool = True
-
-    @property
-    def session_id(self) -> str:
-        return self.session.session_id
-
-    @property
-    def locked_until(self) -> datetime:
-        return self.session.locked_until
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """As `ClaimedReceiver.settle`. No held message overtakes one that goes back."""
@@ -45,15 +36,3 @@ class ClaimedSession(ClaimedReceiver):
         if any(isinstance(each, Abandon) for each in settlements):
             held, self._held = self._held, deque()
             await self._give_back([each.delivery for each in held])
-
-    async def wait_lost(self) -> NoReturn:
-        await self.session.wait_lost()
-
-    async def renew_session(self) -> datetime:
-        return await self.session.renew_session()
-
-    async def get_state(self) -> bytes | None:
-        return await self.session.get_state()
-
-    async def set_state(self, state: bytes | None) -> None:
-        await self.session.set_state(state)

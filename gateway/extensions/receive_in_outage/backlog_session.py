@@ -7,12 +7,12 @@ more of them: the client accepts the session again, at both sides. Its state sta
 
 from collections import deque
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Final, NoReturn
+from typing import Final
 
 import attrs
 import trio
 
+from gateway.brokers.forwarding_session import ForwardingSession
 from gateway.capabilities import SessionReceiver
 from gateway.changes import Changes
 from gateway.domain.errors import BrokerError, SessionLockLost, Unavailable
@@ -24,7 +24,7 @@ IDLE: Final = 1.0  # seconds without a message, after which the session may go o
 
 
 @attrs.define(eq=False, kw_only=True)
-class BacklogSession(BacklogReceiver):
+class BacklogSession(ForwardingSession, BacklogReceiver):
     """A `SessionReceiver` of messages on the backlog."""
 
     inner: SessionReceiver
@@ -35,18 +35,8 @@ class BacklogSession(BacklogReceiver):
     _ready: deque[Delivery] = attrs.field(factory=deque, init=False)
 
     @property
-    def session_id(self) -> str:
-        return self.inner.session_id
-
-    @property
-    def locked_until(self) -> datetime:
-        return self.inner.locked_until
-
-    async def wait_lost(self) -> NoReturn:
-        await self.inner.wait_lost()
-
-    async def renew_session(self) -> datetime:
-        return await self.inner.renew_session()
+    def session(self) -> SessionReceiver:
+        return self.inner
 
     async def get_state(self) -> bytes | None:
         """As `SessionReceiver.get_state`. Raises `Unavailable`: only the primary has it."""

@@ -8,11 +8,12 @@ an outage of the secondary, the session goes on at the primary.
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
-from typing import ClassVar, Final, NoReturn
+from typing import ClassVar, Final
 
 import attrs
 import trio
 
+from gateway.brokers.forwarding_session import ForwardingSession
 from gateway.brokers.joined.receiver import JoinedReceiver
 from gateway.capabilities import (
     Enlists,
@@ -75,7 +76,7 @@ class HeldSides:
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class TwoSidedSession(Wrapper):
+class TwoSidedSession(ForwardingSession, Wrapper):
     """A `SessionReceiver` of both sides, by the receiver that joins them."""
 
     inner: JoinedReceiver
@@ -86,15 +87,8 @@ class TwoSidedSession(Wrapper):
     )
 
     @property
-    def session_id(self) -> str:
-        return self.home.session_id
-
-    @property
-    def locked_until(self) -> datetime:
-        return self.home.locked_until
-
-    async def wait_lost(self) -> NoReturn:
-        await self.home.wait_lost()
+    def session(self) -> SessionReceiver:
+        return self.home
 
     async def renew_session(self) -> datetime:
         """As `SessionReceiver.renew_session`; a lock that is lost at the backlog is no error."""
@@ -102,12 +96,6 @@ class TwoSidedSession(Wrapper):
         with trio.move_on_after(PATIENCE), suppress(BrokerError):
             await self.there.renew_session()
         return until
-
-    async def get_state(self) -> bytes | None:
-        return await self.home.get_state()
-
-    async def set_state(self, state: bytes | None) -> None:
-        await self.home.set_state(state)
 
     def enlist_state(self, state: bytes | None) -> TransactedState:
         """As `EnlistsState.enlist_state`."""
