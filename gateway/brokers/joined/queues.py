@@ -25,6 +25,14 @@ class JoinedQueues(Protocol):
         ...
 
     @property
+    def in_order(self) -> bool:
+        """
+        True if the locks are those of sessions, so that kept messages wait for the next call,
+        however long that takes: a later one would overtake those that are given back.
+        """
+        ...
+
+    @property
     def changes(self) -> Changes:
         """Of `places`."""
         ...

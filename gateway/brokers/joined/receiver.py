@@ -4,7 +4,8 @@ Receives from several queues as from one.
 Each queue has a task that receives from it while a call of `receive` waits. Messages that other
 queues deliver meanwhile are kept for the next call. So no receive is cancelled because another
 queue was faster, which in a namespace that is polled would lock messages that no receive returns.
-If no call waits for `LINGER` seconds, the tasks stop receiving and give back the kept messages.
+If no call waits for `LINGER` seconds, the tasks stop receiving and give back the kept messages, but
+those of sessions.
 
     receive ◀── _ready ◀─┬── task of the queue at place 0 ◀── its receiver
                          ├── task of the queue at place 1 ◀── its receiver
@@ -146,7 +147,8 @@ class JoinedReceiver(JoinedSettling):
     async def run(self) -> None:
         """Receive from the queues that there are, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._give_back_later)
+            if not self.queues.in_order:
+                nursery.start_soon(self._give_back_later)
             while True:
                 seen, places = self.queues.changes.version, set(self.queues.places())
                 for place in sorted(places - self._sources.keys()):
@@ -263,7 +265,11 @@ class JoinedReceiver(JoinedSettling):
         if not source.scope.cancel_called:  # otherwise its receiver gives them back
             date, now = self.clock(), trio.current_time()
             for each in found:
-                until = now + _seconds_locked(each.locked_until, date)
+                until = (
+                    math.inf
+                    if self.queues.in_order
+                    else now + _seconds_locked(each.locked_until, date)
+                )
                 self._ready.append(_KeptDelivery(source, self._outward(source.place, each), until))
             source.kept += len(found)
 
@@ -393,7 +399,7 @@ class JoinedReceiver(JoinedSettling):
             self._lingers = False
             if not self._in_use:
                 self._stop()
-                await self._give_back()
+                await self.give_back()
             await self._left.wait(seen)
 
     @property
@@ -406,12 +412,15 @@ class JoinedReceiver(JoinedSettling):
             if source.receiving is not None:
                 source.receiving.cancel()
 
-    async def _give_back(self) -> None:
+    async def give_back(self) -> None:
         """
         Release the kept messages, unless the namespace would count the release as a delivery: they
-        are then kept for a later call, as long as their locks hold.
+        are then kept for a later call, as long as their locks hold. Those of sessions go back even
+        so.
         """
-        for kept in [each for each in self._ready if takes_back(each.source.receiver)]:
+        in_order = self.queues.in_order
+        going = [each for each in self._ready if in_order or takes_back(each.source.receiver)]
+        for kept in going:
             if kept not in self._ready:
                 continue  # a call has taken it meanwhile
             self._ready.remove(kept)

@@ -6,7 +6,8 @@ more of them: the client accepts the session again, at both sides. Its state sta
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -16,7 +17,7 @@ from gateway.brokers.forwarding_session import ForwardingSession
 from gateway.capabilities import SessionReceiver
 from gateway.changes import Changes
 from gateway.domain.errors import BrokerError, SessionLockLost, Unavailable
-from gateway.domain.message import Delivery, Settlement
+from gateway.domain.message import Abandon, Delivery, Settlement
 from gateway.extensions.receive_in_outage.backlog_receiver import BacklogReceiver
 from gateway.frontends.outages import Outages
 
@@ -87,19 +88,32 @@ class BacklogSession(ForwardingSession, BacklogReceiver):
         receiving.cancel()
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """As `Receiver.settle`. No later message overtakes one that goes back."""
         try:
             await BacklogReceiver.settle(self, delivery, settlement)
         finally:
             self._release([delivery])
+        await self._give_back_later_ones([settlement])
 
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
-        """As `SettlesMany.settle_many`."""
+        """As `SettlesMany.settle_many`, and `settle`."""
         try:
-            return await BacklogReceiver.settle_many(self, settlements)
+            verdicts = await BacklogReceiver.settle_many(self, settlements)
         finally:
             self._release([delivery for delivery, _ in settlements])
+        await self._give_back_later_ones(settlement for _, settlement in settlements)
+        return verdicts
+
+    async def _give_back_later_ones(self, settlements: Iterable[Settlement]) -> None:
+        if not any(isinstance(each, Abandon) for each in settlements):
+            return
+        while self._ready:
+            delivery = self._ready.popleft()
+            with suppress(BrokerError):  # its lock ends with the session's instead
+                await self.inner.settle(delivery.handle, Abandon(delivered=False))
+            self._release([delivery])
 
     def _release(self, deliveries: Sequence[Delivery]) -> None:
         self._held.difference_update(each.sequence_number for each in deliveries)

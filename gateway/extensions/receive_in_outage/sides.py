@@ -34,6 +34,7 @@ class BothSides:
     """`JoinedQueues`: an entity at the primary, and its messages on the backlog."""
 
     leading: ClassVar[int | None] = PRIMARY
+    in_order: ClassVar[bool] = False
     primary: Broker
     secondary: Broker
     entity: EntityPath

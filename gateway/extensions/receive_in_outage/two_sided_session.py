@@ -5,7 +5,7 @@ The primary's lock is the session's: the session ends with it. If that of the ba
 an outage of the secondary, the session goes on at the primary.
 """
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from typing import ClassVar, Final
@@ -22,13 +22,12 @@ from gateway.capabilities import (
     ReceivesAvailable,
     ReceivesDeferred,
     SessionReceiver,
-    SettlesMany,
     TakesBack,
     TransactedState,
 )
 from gateway.changes import Changes
 from gateway.domain.errors import BrokerError
-from gateway.domain.message import Delivery, Settlement
+from gateway.domain.message import Abandon, Delivery, Settlement
 from gateway.extensions.receive_in_outage.backlog_receiver import BacklogReceiver
 from gateway.extensions.receive_in_outage.sides import BACKLOG, PRIMARY, BothSides
 from gateway.offering import Wrapper, required
@@ -43,6 +42,7 @@ class HeldSides:
     """`JoinedQueues`: a session at the primary, and at the backlog."""
 
     leading: ClassVar[int | None] = PRIMARY
+    in_order: ClassVar[bool] = True
     sides: BothSides
     home: SessionReceiver
     there: SessionReceiver
@@ -83,7 +83,7 @@ class TwoSidedSession(ForwardingSession, Wrapper):
     home: SessionReceiver
     there: SessionReceiver
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (Enlists, KeepsMessages, ReceivesAvailable, ReceivesDeferred, SettlesMany, TakesBack)
+        (Enlists, KeepsMessages, ReceivesAvailable, ReceivesDeferred, TakesBack)
     )
 
     @property
@@ -105,7 +105,21 @@ class TwoSidedSession(ForwardingSession, Wrapper):
         return await self.inner.receive(limit)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """As `Receiver.settle`. No kept message overtakes one that goes back."""
         await self.inner.settle(delivery, settlement)
+        await self._give_back_kept([settlement])
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`, and `settle`."""
+        verdicts = await self.inner.settle_many(settlements)
+        await self._give_back_kept(settlement for _, settlement in settlements)
+        return verdicts
+
+    async def _give_back_kept(self, settlements: Iterable[Settlement]) -> None:
+        if any(isinstance(each, Abandon) for each in settlements):
+            await self.inner.give_back()
 
     async def renew(self, delivery: Delivery) -> datetime:
         return await self.inner.renew(delivery)

@@ -24,6 +24,7 @@ class ShardsOfQueue:
     """`JoinedQueues`: the shards of one queue, each at the place of its number."""
 
     leading: ClassVar[int | None] = None
+    in_order: ClassVar[bool] = False
     broker: Broker
     entity: EntityPath
     table: ShardTable

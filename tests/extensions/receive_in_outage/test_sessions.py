@@ -14,7 +14,7 @@ from gateway.capabilities import Sessions
 from gateway.domain.backlog import own_queue
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import SessionLockLost, SessionNotAvailable, Unavailable
-from gateway.domain.message import Complete
+from gateway.domain.message import Abandon, Complete
 from gateway.extensions.receive_in_outage.queues import SESSIONS_PROPERTIES
 from gateway.offering import required
 from gateway.pairing.entity_cache import KnownEntity
@@ -184,6 +184,25 @@ async def test_a_session_has_the_messages_of_both_sides_after_the_outage(harness
     assert stand.done == [1, 1]
     assert await harness.secondary.ids(OWN) == []
     assert await harness.primary.ids(ORDERS) == []
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_message_of_a_session_that_goes_back_comes_before_later_ones(harness, away):
+    stand = await made(harness)
+    if away:
+        stand.lose_primary()
+    for each in in_session("s", "1", "2", "3"):
+        await stand.send(each)
+    async with stand.broker.open_session(ORDERS, None) as session:
+        [first] = await session.receive(1)
+        with trio.CancelScope() as receiving:
+            side = harness.secondary if away else harness.primary
+            side.broker.watch = lambda _: receiving.cancel()
+            await session.receive(2)
+        assert receiving.cancelled_caught
+        await session.settle(first, Abandon())
+
+        assert await complete(session, 3) == ["1", "2", "3"]
 
 
 async def test_a_session_outlives_an_outage_of_the_secondary(harness):
