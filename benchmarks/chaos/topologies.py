@@ -49,7 +49,6 @@ from gateway.capabilities.sending import accepting_send
 from gateway.checker.history import Bounds, FaultTarget
 from gateway.checker.operations import Delivered, Record
 from gateway.demo.machines import DemoMachine, broker_config
-from gateway.demo.ports import free_port
 from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import SessionRequired
@@ -214,8 +213,6 @@ class Installation:
     gateway: DemoMachine = attrs.field(init=False)
     syphons: list[DemoMachine] = attrs.field(factory=list, init=False)
     pikas: list[PikaProducer] = attrs.field(factory=list, init=False)
-    # REST has no sessions: their consumers use AMQP 1.0 at this port.
-    port_of_sessions: int = attrs.field(factory=free_port, init=False)
 
     @property
     def key(self) -> Path:
@@ -269,9 +266,8 @@ class Installation:
             scenario=self.scenario,
             protocol="rabbitmq" if is_wire else "service-bus-http",
         )
-        if self.scenario.sessions:
-            bind = f"localhost:{self.port_of_sessions}"
-            return f'{config}\n[[endpoints]]\nprotocol = "service-bus"\nbind = "{bind}"\n'
+        if self.scenario.sessions:  # which REST doesn't have
+            return config.replace('"service-bus-http"', '"service-bus"')
         if not is_wire:
             return config
         # A gateway that starts in an outage has no other word for who its clients are.
@@ -315,7 +311,7 @@ rights = ["Send"]
         """
         if self.scenario.sessions:
             assert isinstance(self.primary.server, AmqpServer), "the scenario says so"
-            return self.primary.server.producer(self.port_of_sessions)
+            return self.primary.server.producer(self.gateway.port)
         if self.scenario.receives_in_outage:
             return client_of(self.gateway.port, connections=CONNECTIONS)
         if self.topology is Topology.WIRE:
