@@ -24,7 +24,7 @@ from gateway.frontends.rabbitmq.session import CLOSED
 from gateway.frontends.rabbitmq_broker.channel import ServedChannel
 from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner
 from gateway.frontends.rabbitmq_broker.direct_replies import DirectReplies
-from gateway.frontends.rabbitmq_broker.logins import START, TUNE, admit
+from gateway.frontends.rabbitmq_broker.logins import TUNE, admit, greeting
 from gateway.frontends.rabbitmq_broker.publishing import ArrivedPublish
 from gateway.frontends.rabbitmq_broker.refusals import (
     CHANNEL_ERROR,
@@ -108,7 +108,7 @@ class ServedConnection:
                 if not await read_protocol_header(self._stream):
                     return
                 self._heard = trio.current_time()
-                self._say(START)
+                self._say(greeting(self._target.authorizer))
                 self._nursery.start_soon(self._until_end_of, self._write)
                 self._nursery.start_soon(self._until_end_of, self._read)
                 await self._login.done.wait()

@@ -4,7 +4,7 @@ issuer as password, or by the certificate that TLS has verified (EXTERNAL). Rabb
 has the rights of the emulators' well-known key where an endpoint accepts that.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from pamqp import commands
 
@@ -27,23 +27,29 @@ _CAPABILITIES: Final = (
     "per_consumer_qos",
     "publisher_confirms",
 )
+_PASSWORDS: Final = "PLAIN AMQPLAIN"
 _EXTERNAL: Final = "EXTERNAL"
 _MAX_FRAME: Final = 131_072  # bytes: RabbitMQ's default
 _HEARTBEAT: Final = 60  # seconds, too
 _GUEST: Final = "guest"
 
-START: Final = commands.Connection.Start(
-    server_properties={
-        "capabilities": dict.fromkeys(_CAPABILITIES, True),
-        "product": "RabbitMQ",
-        "version": _VERSION,
-        "platform": "Pairgate",
-        "cluster_name": "pairgate",
-    },
-    mechanisms=f"PLAIN AMQPLAIN {_EXTERNAL}",
-    locales="en_US",
-)
+_SERVER: Final[dict[str, Any]] = {
+    "capabilities": dict.fromkeys(_CAPABILITIES, True),
+    "product": "RabbitMQ",
+    "version": _VERSION,
+    "platform": "Pairgate",
+    "cluster_name": "pairgate",
+}
 TUNE: Final = commands.Connection.Tune(MAX_CHANNELS, _MAX_FRAME, _HEARTBEAT)
+
+
+def greeting(authorizer: Authorizer) -> commands.Connection.Start:
+    """The begin of a login; a client without a certificate isn't offered EXTERNAL."""
+    has_certificate = authorizer.claim_of_certificate() is not None
+    mechanisms = f"{_PASSWORDS} {_EXTERNAL}" if has_certificate else _PASSWORDS
+    return commands.Connection.Start(
+        server_properties=_SERVER, mechanisms=mechanisms, locales="en_US"
+    )
 
 
 def admit(login: ClientLogin, authorizer: Authorizer) -> TokenClaim:

@@ -193,12 +193,15 @@ class ServedVhost:
         Raises:
             ClientRefused: there is none, or another connection owns it.
         """
-        queue = self.queues.get(name)
-        if queue is None:
-            queue = await self._find(name)
+        queue = await self.find(name)
         _check_owner(queue, owner)
         self.use(queue)
         return queue
+
+    async def find(self, name: str) -> ServedQueue:
+        """As `queue`, of any owner: each client may publish to it."""
+        known = self.queues.get(name)
+        return await self._find(name) if known is None else known
 
     async def _find(self, name: str) -> ServedQueue:
         missing = ClientRefused(NOT_FOUND, f"no queue '{name}' in vhost '{VHOST}'")

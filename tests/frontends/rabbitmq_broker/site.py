@@ -141,12 +141,16 @@ class Site:
         **login: Any,
     ) -> Client:
         """Another client, with channel 1."""
-        ours, theirs = streams()
-        self.nursery.start_soon(self._serve, ours)
-        client = Client(theirs)
-        await log_in(Peer(theirs), **{**GUEST, **login})
+        client = self.opened(streams)
+        await log_in(Peer(client.stream), **{**GUEST, **login})
         await client.asks(commands.Channel.Open(), commands.Channel.OpenOk)
         return client
+
+    def opened(self, streams: Callable[[], tuple[Stream, Stream]] = memory_stream_pair) -> Client:
+        """A client before its login."""
+        ours, theirs = streams()
+        self.nursery.start_soon(self._serve, ours)
+        return Client(theirs)
 
     async def _serve(self, stream: Stream) -> None:
         try:

@@ -7,6 +7,7 @@ from pamqp import commands
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
+from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER
 from tests.frontends.rabbitmq_broker.site import Client, site
 
 
@@ -292,3 +293,60 @@ async def test_a_transaction_is_done_at_its_commit(autojump_clock) -> None:
         got = await other.gets("orders")
     assert got is not None
     assert got.body == b"kept"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response"),
+    [
+        ("PLAIN", "\0guest\0guest"),
+        ("AMQPLAIN", "\x05LOGINS\0\0\0\x05guest\x08PASSWORDS\0\0\0\x05guest"),
+    ],
+)
+async def test_a_guest_logs_in_as_in_rabbitmq(
+    autojump_clock, mechanism: str, response: str
+) -> None:
+    async with site() as here:
+        client = here.opened()
+        await client.stream.send_all(PROTOCOL_HEADER)
+        start = (await client.hears(commands.Connection.Start)).method
+        await client.send(commands.Connection.StartOk({}, mechanism, response), channel=0)
+        await client.hears(commands.Connection.Tune)
+        tune = commands.Connection.TuneOk(0, 0, 0)
+        await client.send(tune, commands.Connection.Open("/"), channel=0)
+        await client.hears(commands.Connection.OpenOk)
+
+    assert start.mechanisms == "PLAIN AMQPLAIN"
+
+
+@pytest.mark.parametrize("announces", [True, False])
+async def test_a_wrong_password_is_told_to_clients_that_hear_it(
+    autojump_clock, announces: bool
+) -> None:
+    able = {"capabilities": {"authentication_failure_close": announces}}
+    async with site() as here:
+        client = here.opened()
+        await client.stream.send_all(PROTOCOL_HEADER)
+        await client.hears(commands.Connection.Start)
+        start = commands.Connection.StartOk(able, "PLAIN", "\0guest\0wrong")
+        await client.send(start, channel=0)
+        if announces:
+            close = (await client.hears(commands.Connection.Close)).method
+            assert close.reply_code == 403
+            assert "ACCESS_REFUSED - Login was refused" in close.reply_text
+        with trio.fail_after(60):
+            assert not await client.stream.receive_some()
+
+
+async def test_an_unknown_vhost_is_refused(autojump_clock) -> None:
+    async with site() as here:
+        client = here.opened()
+        await client.stream.send_all(PROTOCOL_HEADER)
+        await client.hears(commands.Connection.Start)
+        start = commands.Connection.StartOk({}, "PLAIN", "\0guest\0guest")
+        await client.send(start, channel=0)
+        await client.hears(commands.Connection.Tune)
+        opens = commands.Connection.Open("other")
+        await client.send(commands.Connection.TuneOk(0, 0, 0), opens, channel=0)
+        close = (await client.hears(commands.Connection.Close)).method
+
+    assert (close.reply_code, close.reply_text) == (530, "NOT_ALLOWED - vhost other not found")
