@@ -31,7 +31,19 @@ DATA_PLANE: Final = re.compile(
 )
 # 3000: a web application's, 8080: a handler's, 4318: a collector of OpenTelemetry, 10000: Azurite's
 # blobs, 5671: AMQP over TLS.
-PORTS: Final = {"5672", "5300", "10001", "9640", "3000", "8080", "4318", "10000", "5671", ""}
+PORTS: Final = {
+    "5672",
+    "5300",
+    "10001",
+    "5673",
+    "9640",
+    "3000",
+    "8080",
+    "4318",
+    "10000",
+    "5671",
+    "",
+}
 # A page that denies what exists, or will exist.
 DENIALS: Final = re.compile(r"\bno command does\b|\bnot implemented yet\b|\(not yet\)")
 

@@ -1,4 +1,4 @@
-"""The front ends of RabbitMQ's own clients: a wire before RabbitMQ, or a broker of its own."""
+"""The front end of RabbitMQ's own clients, for a pair whose primary is in RabbitMQ."""
 
 import trio
 
@@ -10,8 +10,6 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
 from gateway.frontends.rabbitmq.login_policies import LoginPolicies
 from gateway.frontends.rabbitmq.session import RelayTarget
-from gateway.frontends.rabbitmq_broker.connection import BrokerTarget
-from gateway.frontends.rabbitmq_broker.frontend import RabbitmqBrokerFrontend
 from gateway.net.dialing import dial_within
 from gateway.net.hosts import Hosts
 
@@ -45,17 +43,3 @@ def make_wire(
             policies=LoginPolicies(authorizer),
         )
     )
-
-
-def make_broker(config: Config, parts: Parts, authorizer: Authorizer) -> RabbitmqBrokerFrontend:
-    """Make the front end of a namespace that isn't RabbitMQ's."""
-    assert parts.upkeep is not None, "the process leads"
-    target = BrokerTarget(
-        vhost=parts.upkeep.vhost,
-        sends=parts.upkeep.sends,
-        authorizer=authorizer,
-        login_timeout=config.limits.listener.first_timeout,
-        most_waiting=config.limits.amqp.max_pending,
-        most_bytes=config.limits.amqp.max_pending_bytes,
-    )
-    return RabbitmqBrokerFrontend(target)

@@ -183,14 +183,16 @@ def _make_amqp(makings: Makings, tls: Tls | None) -> Server:
 
 
 def _make_rabbitmq(makings: Makings, tls: Tls | None) -> Server:
-    # The adapter of RabbitMQ, which only this endpoint needs here.
-    from gateway.app.rabbitmq_endpoint import make_broker, make_wire
-
     config, parts, authorizer = makings.config, makings.parts, makings.authorizer
     frontend: Drainable
     if config.is_home_rabbitmq:
+        # The adapter of RabbitMQ, which only this endpoint needs here.
+        from gateway.app.rabbitmq_endpoint import make_wire
+
         frontend = make_wire(config, parts, makings.runtime, authorizer)
     else:
+        from gateway.app.rabbitmq_broker_endpoint import make_broker
+
         frontend = make_broker(config, parts, authorizer)
     sniffer = _make_sniffer(makings, tls, amqp=frontend.serve_connection)
     return Server(serve_connection=sniffer.serve_connection, drains=(sniffer.drain, frontend.drain))

@@ -44,6 +44,10 @@ protocol = "storage-queue"
 bind = "127.0.0.1:10001"
 
 [[endpoints]]
+protocol = "rabbitmq"
+bind = "127.0.0.1:5673"
+
+[[endpoints]]
 protocol = "admin"
 bind = "127.0.0.1:9640"
 """

@@ -77,7 +77,7 @@ def test_the_default_configuration_is_moved_too(tmp_path: Path) -> None:
     config = load(None, environ=environ, here=tmp_path).config
 
     assert config.endpoints[-1].bind == "127.0.0.1:7"
-    assert len(config.endpoints) == 4
+    assert len(config.endpoints) == 5
 
 
 @pytest.mark.parametrize(

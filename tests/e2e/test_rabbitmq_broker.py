@@ -14,6 +14,7 @@ from tests.e2e.processes import (
     broker_config,
     pair_config,
 )
+from tests.pages import blocks
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -133,3 +134,20 @@ async def test_exchanges_outlive_a_killed_gateway(gateways: Gateways) -> None:
     await trio.to_thread.run_sync(publish)
 
     assert list(await trio.to_thread.run_sync(consumed, gateway, 1)) == [b"x"]
+
+
+async def test_the_program_of_the_page_runs_with_its_configuration(gateways: Gateways) -> None:
+    [config] = blocks("docs/how-to/connect/serve-rabbitmq-clients.md", "toml")
+    [program] = blocks("docs/how-to/connect/serve-rabbitmq-clients.md", "python")
+    gateway = await gateways.start(config.replace(":5673", ":0"), name="gateway")
+    names: dict[str, Any] = {}
+
+    def run() -> Any:
+        exec(program.replace("5673", str(gateway.port)), names)
+        got = names["channel"].basic_get("orders", auto_ack=True)
+        names["connection"].close()
+        return got
+
+    method, _, body = await trio.to_thread.run_sync(run)
+
+    assert (body, method.exchange, method.routing_key) == (b"hello", "events", "orders.new")
