@@ -48,7 +48,7 @@ def problems(config: Config) -> Iterator[str]:
         except InvalidRequest as error:
             yield f"move.entities: {error}"
     for index, endpoint in enumerate(config.endpoints):
-        if endpoint.protocol == RABBITMQ:
+        if endpoint.protocol == RABBITMQ and config.is_home_rabbitmq:
             yield (
                 f"endpoints[{index}].protocol: {RABBITMQ} leads its clients to the primary itself,"
                 " which a move leaves: remove the endpoint or [move]"

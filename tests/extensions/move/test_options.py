@@ -24,9 +24,9 @@ secondary = "west"
 """
 
 
-def problem_of(text: str) -> str:
+def problem_of(text: str, pair: str = PAIR) -> str:
     with pytest.raises(ConfigError) as caught:
-        parse(PAIR + text, source="file", folder=Path("/"), environ={})
+        parse(pair + text, source="file", folder=Path("/"), environ={})
     return str(caught.value)
 
 
@@ -44,8 +44,10 @@ def test_a_pattern_that_no_entity_can_match_is_refused() -> None:
 
 def test_an_endpoint_that_leads_to_the_primary_itself_is_refused() -> None:
     text = '[move]\nto = "north"\n[[endpoints]]\nprotocol = "rabbitmq"\nbind = "127.0.0.1:0"'
+    wire = PAIR.replace("embedded:east.db", "rabbitmq://gateway@east.example.net")
 
-    assert "endpoints[0].protocol: rabbitmq leads its clients" in problem_of(text)
+    assert "endpoints[0].protocol: rabbitmq leads its clients" in problem_of(text, wire)
+    parse(PAIR + text, source="", folder=Path("/"), environ={})  # it's a broker by itself
 
 
 def test_the_other_namespace_is_opened_beside_the_primary() -> None:
