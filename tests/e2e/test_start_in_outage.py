@@ -1,17 +1,29 @@
 """Applications that create, read or list their queues when they start, start in an outage."""
 
+import json
+import os
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
+import trio
 
+from gateway.net.certs import write_certificates
 from tests.e2e.atom_client import Answer, Namespace
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
-from tests.e2e.storage_clients import ENDPOINT, run_at
+from tests.e2e.storage_clients import ENDPOINT, HERE, PYTHON, run_at
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 MARK: Final = "X-Pairgate-Remembered"
+ADDRESS: Final = "127.0.56.71"  # nobody else's: the SDK dials a port that others may have
+OVER_TLS: Final = f"""
+[[endpoints]]
+protocol = "service-bus"
+bind = "{ADDRESS}:5671"
+tls = {{ certificate = "tls/server.pem", key = "tls/server.key" }}
+"""
 # Seconds: else a refusal takes as long as an SDK waits.
 KEPT: Final = '\n[limits.storage]\nretry_for = "5s"\n'
 
@@ -50,6 +62,34 @@ async def test_functions_and_celery_over_a_storage_account_start_in_an_outage(
         "marked": ["true"] * 3,
         "unknown": 204,
     }
+
+
+async def by_kombu(gateway: GatewayProcess, step: str) -> Any:
+    authority = str(gateway.folder / "tls/ca.pem")
+    with trio.fail_after(60):
+        done = await trio.run_process(
+            [PYTHON, HERE / "kombu_service_bus.py", ADDRESS, authority, step],
+            env={**os.environ, "REQUESTS_CA_BUNDLE": authority},
+            capture_stdout=True,
+        )
+    return json.loads(done.stdout)
+
+
+async def test_celerys_client_of_service_bus_starts_in_an_outage(gateways: Gateways) -> None:
+    """kombu's `azureservicebus` lists all queues before it creates its own."""
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    config = pair_config(primary.address, secondary.address, enable_syphon=True, state="s.json")
+    gateway = gateways.prepare(config + OVER_TLS, name="gateway")
+    write_certificates(gateway.folder / "tls", now=datetime.now(UTC), names=[ADDRESS])
+    await gateway.start()
+    assert await by_kombu(gateway, "put") == "put"
+    assert await by_kombu(gateway, "get") == {"task": 1}
+    await primary.kill()
+
+    assert await by_kombu(gateway, "put") == "put"
+    await primary.start()
+    assert await by_kombu(gateway, "get") == {"task": 1}
 
 
 async def test_an_unknown_queue_is_refused_and_after_a_restart_names_are_known(
