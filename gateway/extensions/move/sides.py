@@ -30,6 +30,7 @@ class MovedQueue:
     """
 
     leading: ClassVar[int | None] = None
+    in_order: ClassVar[bool] = False
     sides: Sequence[Broker]
     entity: EntityPath
     book: MoveBook
