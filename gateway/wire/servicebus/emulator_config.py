@@ -13,10 +13,12 @@ The `Config.json` of Service Bus's official emulator: the entities that a namesp
 
 Properties have the names and texts of the management's XML, so all of those are known here. A
 property that is left out has Service Bus's default, not the emulator's, whose messages live for an
-hour.
+hour. Comments, and a comma after the last item, are skipped as .NET's reader of configurations
+skips them: the file that comes with the emulator has some.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -53,6 +55,12 @@ from gateway.wire.sql.parser import parse_action
 MAX_BYTES: Final = 16 * 1024 * 1024
 _FILE: Final = "file"
 _CORRELATION_FIELDS: Final = dict(rule_description.CORRELATION)
+# A text, or else a comment; a text, or else a comma after the last item. The comment that isn't
+# closed ends with the file, so that none is searched twice.
+_TEXT: Final = rb'("(?:[^"\\\n]|\\.)*")'
+_COMMENT: Final = re.compile(_TEXT + rb"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_LAST_COMMA: Final = re.compile(_TEXT + rb"|,(?=\s*[}\]])")
+_SEEN: Final = re.compile(rb"[^\n]")
 T = TypeVar("T")
 
 
@@ -66,9 +74,18 @@ def parse_emulator_config(body: bytes) -> tuple[Plan, list[str]]:
     reader = _ConfigReader()
     plan = Plan()
     with reader.at(""):
-        root = strict_json.load(body, _FILE, max_bytes=MAX_BYTES)
+        root = strict_json.load(_plain_json(body), _FILE, max_bytes=MAX_BYTES)
         plan = reader.plan(root)
     return plan, reader.problems
+
+
+def _plain_json(body: bytes) -> bytes:
+    """
+    Blanks in place of comments and last commas: what an error says of its place stays right.
+    """
+    for pattern in (_COMMENT, _LAST_COMMA):
+        body = pattern.sub(lambda found: found[1] or _SEEN.sub(b" ", found[0]), body)
+    return body
 
 
 @attrs.define

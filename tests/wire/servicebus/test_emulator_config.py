@@ -1,4 +1,5 @@
 import json
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -149,6 +150,37 @@ def test_the_emulators_file_is_read():
             ),
         ),
     )
+
+
+def test_comments_and_last_commas_are_skipped_as_the_emulator_does() -> None:
+    text = """{"UserConfig": { // the emulator's own file has some
+      "Namespaces": [{"Name": "n", /* Topics: none, */
+        "Queues": [{"Name": "q", "Properties": {"UserMetadata": "//a /* \\" ,] */",},}, ],
+      // "Topics": []
+      }]}}"""
+
+    plan, problems = parse_emulator_config(text.encode())
+
+    assert problems == []
+    [queue] = plan.queues
+    assert queue.properties.user_metadata == '//a /* " ,] */'
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [('{\n/* a\nb */ "a" 1}', "line 3 column 10"), ("{ /* never closed }", "column 20")],
+)
+def test_a_mistake_beside_comments_is_named_by_its_place(text: str, place: str) -> None:
+    [problem] = parse_emulator_config(text.encode())[1]
+
+    assert place in problem
+
+
+def test_many_comments_that_begin_are_read_once() -> None:
+    began = time.process_time()
+    parse_emulator_config(b"{" + b"/*" * 1_000_000)
+
+    assert time.process_time() - began < 20  # a search from each would take hours
 
 
 def test_a_byte_order_mark_is_skipped():
