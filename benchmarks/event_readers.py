@@ -120,14 +120,14 @@ class Clients:
 
 
 async def steer(client: HttpClient, number: int) -> None:
-    """Fail an entity over or back."""
+    """Fail an entity over or back, though nobody knows it."""
     action = ("failover", "failback")[number % 2]
     answer = await client.request(
         Request(
             method="POST",
             target=f"/v1/{action}",
             headers=Headers.of({"Content-Type": "application/json"}),
-            body=json.dumps({"targets": ["other"]}).encode(),
+            body=json.dumps({"targets": ["other"], "force": True}).encode(),
         )
     )
     if answer.status != 200:

@@ -36,7 +36,7 @@ from benchmarks.report import report_of, show_facts
 from gateway.app.runtime import Runtime
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.message import Message, ReceiveMode
+from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.extensions.order.options import ORDERED as ORDER_TABLE
 from gateway.extensions.order.options import OrderLeaseMode, OrderOptions
 from gateway.forwarding_broker import ForwardingBroker
@@ -64,6 +64,7 @@ MILLISECONDS: Final = 2.0
 ROUNDS: Final = 3
 SECONDS: Final = 2.0
 LONGEST: Final = 600.0  # seconds for the way back
+_PAGE: Final = 1000  # messages that a peek asks for
 WIDTH: Final = 110
 
 
@@ -107,6 +108,15 @@ class Report:
     facts: Mapping[str, str]
     delay: float  # milliseconds
     figures: Sequence[Figures]
+
+
+async def stored_in(primary: MemoryBroker) -> list[Delivery]:
+    """All messages of the entity, in their order; one call of `peek` shows a part of many."""
+    found, first = list[Delivery](), 0
+    while page := await primary.peek(ENTITY, from_sequence=first, limit=_PAGE):
+        found += page
+        first = page[-1].sequence_number + 1
+    return found
 
 
 @attrs.define(eq=False)
@@ -179,7 +189,7 @@ class Round:
             SystemExit: one is missing, or an ordered key isn't in its order.
         """
         found: dict[str, list[str]] = defaultdict(list)
-        for each in await self.primary.peek(ENTITY, limit=self.total + 1):
+        for each in await stored_in(self.primary):
             found[str(each.message.session_id)].append(str(each.message.message_id))
         for key, names in self.sent.items():
             if (found[key] if ordered else sorted(found[key])) != (

@@ -39,6 +39,7 @@ from benchmarks.order import (
     make_pair,
     pair_options,
     run,
+    stored_in,
 )
 from benchmarks.report import show_facts
 from gateway.app.assembly.others import HeldParts
@@ -147,7 +148,7 @@ class Round:
             SystemExit: one is missing, or those of a sender and a key aren't in their order.
         """
         found: dict[tuple[int, str], list[str]] = defaultdict(list)
-        for each in await self.primary.peek(ENTITY, limit=self.total + 1):
+        for each in await stored_in(self.primary):
             name = str(each.message.message_id)
             found[int(name.partition("-")[0]), str(each.message.session_id)].append(name)
         if found != self.sent:
