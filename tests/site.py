@@ -32,6 +32,11 @@ FURTHER: Final = re.compile(r"# further pages of (\S+)")
 FENCED: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 # An element that a browser loads, and its attribute; a link to elsewhere is followed by people.
 LOADED: Final = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
+EMPTY_HEADER: Final = re.compile(r"<th( [^>]*)?></th>")
+READABLE: Final = """
+body[data-md-color-scheme=default] .md-nav__link--active { color: #4051b5 !important }
+body[data-md-color-scheme=slate] .md-nav__link--active { color: #8c9eff !important }
+"""
 CSS_URL: Final = re.compile(r"""url\(\s*['"]?(https?:)?//""")
 
 
@@ -53,6 +58,7 @@ def build(folder: Path) -> Path:
     if done.returncode != 0:
         raise SystemExit(f"{done.stdout}\n{done.stderr}")
     make_searchable(folder / "site")
+    make_accessible(folder / "site")
     return folder / "site"
 
 
@@ -70,6 +76,17 @@ def make_searchable(site: Path) -> None:
         "window.Worker = class extends Worker { constructor() { super(workerUrl); } };\n"
         f"var __index = {index};\n"
     )
+
+
+def make_accessible(site: Path) -> None:
+    """
+    Let a screen reader skip headers without a text, and everybody read the name of the current
+    page, for which the generator's theme has too little contrast.
+    """
+    for page in site.rglob("*.html"):
+        page.write_text(EMPTY_HEADER.sub(r"<td\1></td>", page.read_text()))
+    for style in (site / "assets" / "stylesheets").rglob("main.*.css"):  # of each variant
+        style.write_text(style.read_text() + READABLE)
 
 
 def lay_out(pages: Path) -> None:

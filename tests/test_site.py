@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.harness.axe import audit
 from tests.harness.chromium import browser
 from tests.site import CONFIG, ROOT, build, indented, main, problems, with_all_pages
 
@@ -16,6 +17,19 @@ FOUND = """
 [...document.querySelectorAll("*")].filter(each => each.shadowRoot)
     .flatMap(each => [...each.shadowRoot.querySelectorAll("a")]).map(link => link.href)
 """
+
+# The colours have changed.
+FADED = "Promise.all(document.getAnimations().map(each => each.finished)).then(() => true)"
+# Pages with code that scrolls, wide tables, a table without a header, and pictures.
+AUDITED = (
+    "index.html",
+    "docs/tutorial/first-message.html",
+    "docs/explanation/architecture.html",
+    "docs/how-to/operate/watch-on-a-page.html",
+    "docs/reference/faults.html",
+)
+# The generator's theme names two lists of a page's links by the same words.
+OF_THE_THEME = {"landmark-unique"}
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +55,20 @@ def test_the_search_works_in_pages_that_are_files(site: Path, tmp_path: Path) ->
 
         assert {urlsplit(each).scheme for each in found} == {"file"}
         assert one.complaints == []
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.parametrize("scheme", ["default", "slate"])
+def test_axe_finds_nothing_that_is_wrong_on_a_page(site: Path, scheme: str, tmp_path: Path) -> None:
+    with browser(tmp_path / "profile") as one:
+        for page in AUDITED:
+            one.show((site / page).as_uri())
+            one.evaluate(f"document.body.setAttribute('data-md-color-scheme', '{scheme}')")
+            one.evaluate(FADED)
+            found = [each for each in audit(one) if each[0] not in OF_THE_THEME]
+
+            assert (page, found) == (page, [])
 
 
 def test_the_command_fails_only_if_there_is_a_mistake(

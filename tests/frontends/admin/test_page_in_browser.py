@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import pytest
@@ -21,13 +21,13 @@ from gateway.extensions.redrive.order import Selection
 from tests.frontends.admin import page_states
 from tests.frontends.admin.page_site import DEAD, Site, open_site
 from tests.frontends.rest_client import KEY, POLICIES
+from tests.harness.axe import audit
 from tests.harness.chromium import Browser, browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 ROOT: Final = Path(__file__).parents[3]
 PICTURES: Final = ROOT / "docs" / "how-to" / "pictures"
-AXE: Final = ROOT / ".node" / "node_modules" / "axe-core" / "axe.min.js"
 # With this variable the pictures of the docs are drawn again.
 DRAWS: Final = os.environ.get("PAIRGATE_PICTURES") == "1"
 TEXT: Final = "document.body.innerText"
@@ -36,13 +36,6 @@ READ: Final = "!document.getElementById('figures').hidden"
 RATES: Final = f"{READ} && !document.getElementById('ways').textContent.startsWith('Rates')"
 WIDE: Final = (1080, 1250)
 PHONE: Final = (390, 1250)
-AUDIT: Final = """
-axe.run(document, {runOnly: [
-    "wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
-]}).then(found => found.violations.map(
-    each => [each.id, each.nodes.map(node => node.html.slice(0, 200))]
-))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +64,6 @@ def site(told: Told) -> Iterator[Site]:
     with open_site(told) as one:
         one.history = lambda: page_states.history_of(told())
         yield one
-
-
-def audit(chromium: Browser) -> list[Any]:
-    """The violations that axe-core finds, in an isolated world: the page's policy stays."""
-    world = chromium.new_world()
-    chromium.evaluate(AXE.read_text() + "; 0", world=world)
-    found = chromium.evaluate(AUDIT, world=world)
-    assert isinstance(found, list)
-    return found
 
 
 def draw(chromium: Browser, name: str) -> None:
