@@ -119,8 +119,8 @@ clean:
 	.venv/bin/python $(INSTALL) $(ITSELF)
 	touch $@
 
-.venv/.test-stamp: locks/test.txt .venv/.run-stamp
-	.venv/bin/python $(INSTALL) --require-hashes -r locks/test.txt
+.venv/.test-stamp: locks/test.txt locks/test-3.13.txt .venv/.run-stamp
+	.venv/bin/python $(INSTALL) --require-hashes -r locks/test.txt -r locks/test-3.13.txt
 	touch $@
 
 # Built in this environment, as the project itself, by what run.txt has installed.
