@@ -13,7 +13,7 @@ from gateway.wire.servicebus.errors import PAIRGATE
 _HEALTHY: Final = Response(
     status=200,
     headers=Headers((("Content-Type", "application/json"), PAIRGATE)),
-    body=b'{"status":"healthy"}',
+    body=b'{"status":"healthy","message":"Service is healthy."}',
 )
 
 
