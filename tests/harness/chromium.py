@@ -18,7 +18,7 @@ import attrs
 PATIENCE: Final = 60.0  # seconds until an expected event is missing
 WIDTH: Final = 1400  # pixels
 _SWITCHES: Final = (
-    # With a mouse, as on a desk.
+    # With a mouse.
     "--blink-settings=primaryHoverType=2,availableHoverTypes=2",
     *("--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
