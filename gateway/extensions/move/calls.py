@@ -97,6 +97,12 @@ class MoveCalls:
             return found
         planned = await self._planned(order.targets)
         problems = [f"{each.entity}: {text}" for each in planned for text in each.problems]
+        problems += [
+            f"{each.entity}: its order is kept, and nobody counts its messages: its move would"
+            " never end"
+            for each in planned
+            if self._is_ordered(each) and each.messages is None and not each.is_topic
+        ]
         if problems and not order.force:
             raise InvalidRequest(f"{'; '.join(problems)}; --force starts all the same")
         planning = Planning(old=self.broker.sides[0], new=self.broker.sides[1])
@@ -107,10 +113,13 @@ class MoveCalls:
             not_started(
                 each.entity,
                 is_topic=each.is_topic,
-                ordered=each.requires_session or self.keeps_order(EntityPath(each.entity)),
+                ordered=self._is_ordered(each),
             )
             for each in planned
         ]
+
+    def _is_ordered(self, planned: PlannedMove) -> bool:
+        return planned.requires_session or self.keeps_order(EntityPath(planned.entity))
 
     async def state(self, _: NoKeys, __: Operator) -> MovesAnswer:
         """The moves, with what is left as far as the namespaces answer in time."""

@@ -147,6 +147,8 @@ class EntityMover:
         """Empty the side that the entity leaves, or look whether anything is there again."""
         key = move.path.key
         if not move.is_moving:
+            if move.turned(self.clock()) != move:
+                await self._change(move, lambda it: it.turned(self.clock()))
             if trio.current_time() < self._swept.get(key, 0.0):
                 return
             self._swept[key] = trio.current_time() + SWEEP

@@ -67,7 +67,7 @@ class Planning:
         if planned.is_topic:
             await make_entities(self.new, Plan(topics=(await self._topic(path),)))
             return
-        properties = (await described(self.old, path)).properties
+        properties = (await _told(self.old, path)).properties
         default = QueueProperties()
         lost = {name: getattr(default, name) for name in planned.lost}
         properties = attrs.evolve(properties, **lost)
@@ -140,16 +140,14 @@ class Planning:
             return await (self._topic_move(found) if found.is_topic else self._queue_move(found))
 
     async def _queue_move(self, found: "_EntityToPlan") -> PlannedMove:
-        old = await described(self.old, found.path)
+        old = await _told(self.old, found.path)
         problems, lost = list(self._missing(old)), list[str]()
         new: EntityInfo | None = None
         try:
-            new = await described(self.new, found.path)
+            new = await _told(self.new, found.path)
         except EntityNotFound:
             lost = [name async for name in self._lost(old.properties, problems)]
-        except NotSupported as error:
-            problems.append(str(error))
-        if new is not None:
+        if new is not None and new != EntityInfo(path=found.path):
             problems += _different(old, new)
         problems += _smaller(old, new)
         return PlannedMove(
@@ -225,6 +223,21 @@ class Planning:
         with trio.move_on_after(ANSWER, shield=True):
             await self.new.delete_queue(TRIAL)
         return None
+
+
+async def _told(broker: Broker, path: EntityPath) -> EntityInfo:
+    """
+    The queue as its namespace describes it; as one with defaults, if it describes none.
+
+    Raises:
+        EntityNotFound: there is no such queue.
+        BrokerError: the namespace doesn't answer.
+    """
+    try:
+        return await described(broker, path)
+    except NotSupported:
+        await broker.probe(path)
+        return EntityInfo(path=path)
 
 
 @attrs.frozen

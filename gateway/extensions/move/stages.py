@@ -108,14 +108,27 @@ class Move:
         """The move after that step, of which the stage holds `SWITCH` later, if it is another."""
         wanted = STAGES[self.stage].get(step)
         is_order = step is not MoveStep.EMPTIED
-        if not is_order and self.turns:
-            wanted = MoveStage.TO_OLD if self.stage is MoveStage.TO_NEW else MoveStage.TO_NEW
         if wanted is None:
             return attrs.evolve(self, turns=False) if is_order else self
         if is_order and self.is_moving and self.ordered:
             return attrs.evolve(self, turns=True)
         return attrs.evolve(
-            self, stage=wanted, before=self.stage_at(now), since=now + SWITCH, turns=False
+            self,
+            stage=wanted,
+            before=self.stage_at(now),
+            since=now + SWITCH,
+            turns=self.turns and not is_order,
+        )
+
+    def turned(self, now: datetime) -> "Move":
+        """
+        The move the other way, if it is to turn round and its stage has held for a time: receivers
+        have left the side that sends go to from now on.
+        """
+        if not self.turns or self.is_moving or now < self.since + SWITCH:
+            return self
+        return self.after(
+            MoveStep.ROLL_BACK if self.stage is MoveStage.NEW else MoveStep.START, now
         )
 
 

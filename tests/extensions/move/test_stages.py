@@ -63,11 +63,15 @@ def test_a_stage_holds_from_its_date_on() -> None:
 def test_an_ordered_entity_is_received_from_at_one_side_at_a_time() -> None:
     started = at(MoveStage.OLD, ordered=True).after(MoveStep.START, NOW)
     back = started.after(MoveStep.ROLL_BACK, NOW)
-    turned = back.after(MoveStep.EMPTIED, NOW + SWITCH)
-    later = NOW + 2 * SWITCH
+    empty = back.after(MoveStep.EMPTIED, NOW + SWITCH)
+    early = empty.turned(empty.since)
+    turned = empty.turned(empty.since + SWITCH)
+    later = turned.since
 
     assert (started.sends_at(later), started.receives_at(later)) == (NEW, (OLD,))
     assert (back.stage, back.turns) == (MoveStage.TO_NEW, True)
+    assert (empty.stage, empty.turns, empty.receives_at(later)) == (MoveStage.NEW, True, (NEW,))
+    assert early == empty
     assert (turned.stage, turned.turns) == (MoveStage.TO_OLD, False)
     assert (turned.sends_at(later), turned.receives_at(later)) == (OLD, (NEW,))
 
