@@ -67,7 +67,7 @@ class Planning:
         if planned.is_topic:
             await make_entities(self.new, Plan(topics=(await self._topic(path),)))
             return
-        properties = (await _told(self.old, path)).properties
+        properties = (await _queue_info(self.old, path)).properties
         default = QueueProperties()
         lost = {name: getattr(default, name) for name in planned.lost}
         properties = attrs.evolve(properties, **lost)
@@ -140,11 +140,11 @@ class Planning:
             return await (self._topic_move(found) if found.is_topic else self._queue_move(found))
 
     async def _queue_move(self, found: "_EntityToPlan") -> PlannedMove:
-        old = await _told(self.old, found.path)
+        old = await _queue_info(self.old, found.path)
         problems, lost = list(self._missing(old)), list[str]()
         new: EntityInfo | None = None
         try:
-            new = await _told(self.new, found.path)
+            new = await _queue_info(self.new, found.path)
         except EntityNotFound:
             lost = [name async for name in self._lost(old.properties, problems)]
         if new is not None and new != EntityInfo(path=found.path):
@@ -225,7 +225,7 @@ class Planning:
         return None
 
 
-async def _told(broker: Broker, path: EntityPath) -> EntityInfo:
+async def _queue_info(broker: Broker, path: EntityPath) -> EntityInfo:
     """
     The queue as its namespace describes it; as one with defaults, if it describes none.
 

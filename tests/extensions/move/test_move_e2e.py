@@ -8,7 +8,7 @@ import trio
 
 from tests.e2e.commands import ADMIN, run
 from tests.e2e.processes import GatewayProcess, Gateways
-from tests.e2e.rest import request, send
+from tests.e2e.rest import request, send, take
 from tests.extensions.move.load import Load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -44,13 +44,16 @@ bind = "127.0.0.1:0"
 QUEUE = (
     '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml">'
     '<QueueDescription xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect">'
-    "<LockDuration>%s</LockDuration></QueueDescription></content></entry>"
+    "<LockDuration>%s</LockDuration><MaxDeliveryCount>%d</MaxDeliveryCount>"
+    "</QueueDescription></content></entry>"
 )
 
 
-async def started(gateways: Gateways, lock: str = "PT1M") -> GatewayProcess:
-    gateway = await gateways.start(PAIR)
-    queue = (QUEUE % lock).encode()
+async def started(
+    gateways: Gateways, lock: str = "PT1M", *, deliveries: int = 100, top: str = ""
+) -> GatewayProcess:
+    gateway = await gateways.start(top + PAIR)
+    queue = (QUEUE % (lock, deliveries)).encode()
     made = await request(gateway.address, "PUT", "/orders?api-version=2021-05", queue)
     assert made[0] == 201
     return gateway
@@ -139,3 +142,34 @@ async def test_the_orders_of_an_operator_are_told_in_words(gateways: Gateways) -
     assert "moved: 0 active" in texts[3]
     assert (code, "no move of nothing was started" in errors) == (1, True)
     assert (await gateway.seen("control_called", action="move-start"))["reason"] == "case 7"
+
+
+async def test_each_worker_sends_to_the_side_of_the_stage(gateways: Gateways) -> None:
+    gateway = await started(gateways, top="workers = 2\n")
+    await move(gateway, "start", "orders")
+    await until(gateway, "new")
+
+    for number in range(20):  # each on a connection of its own
+        await send(gateway.address, "orders", b"%d" % number)
+    await move(gateway, "pause", "orders")
+    await move(gateway, "rollback", "orders")
+    [state] = (await move(gateway, "status"))["moves"]
+
+    assert (state["stage"], state["paused"], state["left"]) == ("to-old", True, 20)
+    assert {await take(gateway.address, "orders") for _ in range(20)} == {
+        b"%d" % number for number in range(20)
+    }
+
+
+async def test_a_dead_letter_that_stayed_is_redriven_to_the_new_side(gateways: Gateways) -> None:
+    gateway = await started(gateways, deliveries=1)
+    await send(gateway.address, "orders", b"a")
+    _, headers, _ = await request(gateway.address, "POST", "/orders/messages/head")
+    await request(gateway.address, "PUT", headers["location"].partition(gateway.address)[2])
+    await move(gateway, "start", "orders")
+    await until(gateway, "new")
+
+    code, output, errors = await run(gateway.folder, "redrive", "orders", "--execute")
+    assert (code, "1 messages are on orders again" in output) == (0, True), errors
+    with trio.fail_after(60):
+        assert await take(gateway.address, "orders", wait=50) == b"a"

@@ -1,0 +1,103 @@
+"""A plan names what the new side can't do; a start refuses it, unless it is forced."""
+
+from datetime import timedelta
+
+import pytest
+
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import EntityNotFound, InvalidRequest, NotSupported
+from gateway.extensions.move.order import PlannedMove, PlanOrder
+from gateway.extensions.move.plan import TRIAL, Planning
+from gateway.forwarding_broker import ReceiveWrapper
+from gateway.ports import Broker
+from tests.extensions.move.stand import OPERATOR, MoveStand
+from tests.pairing.harness import BILLS, ORDERS, Harness, virtual_time
+
+pytestmark = virtual_time
+JOBS = EntityPath("jobs")
+PROPERTIES = QueueProperties(requires_session=True, max_delivery_count=3)
+
+
+class WithoutSessions(ReceiveWrapper):
+    """A namespace whose queues can't require sessions, nor have a limit of deliveries."""
+
+    forwards = frozenset()
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    @property
+    def inner(self) -> Broker:
+        return self.broker
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties):
+        for name in ("requires_session", "max_delivery_count"):
+            if getattr(properties, name) != getattr(QueueProperties(), name):
+                raise NotSupported(f"no {name} here")
+        return await self.broker.create_queue(entity, properties)
+
+
+@pytest.fixture
+async def stand(harness: Harness) -> MoveStand:
+    stand = await MoveStand.make(harness)
+    await harness.primary.store.create_queue(JOBS, PROPERTIES)
+    return stand
+
+
+async def planned(stand: MoveStand, *targets: str) -> list[PlannedMove]:
+    gateway = await stand.gateway(moves=False)
+    plan = await gateway.moving.plan(PlanOrder(targets=targets or ("*",)), OPERATOR)
+    return list(plan.entities)
+
+
+async def test_all_queues_that_match_are_compared(stand: MoveStand) -> None:
+    await stand.new.store.create_queue(ORDERS, QueueProperties(lock_duration=timedelta(seconds=9)))
+
+    found = {each.entity: each for each in await planned(stand)}
+
+    assert found.keys() == {"Bills", "jobs", "orders"}
+    assert [each.exists for each in found.values()] == [False, False, True]
+    assert found["orders"].problems == (
+        "lock_duration: 0:01:00 there, 0:00:09 at the new namespace",
+    )
+
+
+async def test_a_plan_leaves_nothing_behind(stand: MoveStand) -> None:
+    await planned(stand)
+
+    for path in (TRIAL, BILLS, JOBS):
+        with pytest.raises(EntityNotFound):
+            await stand.new.store.inspect(path)
+
+
+async def test_each_property_that_would_be_lost_is_named(stand: MoveStand) -> None:
+    planning = Planning(old=stand.harness.primary.store, new=WithoutSessions(stand.new.store))
+
+    [found] = await planning.plan(["jobs"], ["*"])
+
+    assert found.lost == ("max_delivery_count", "requires_session")
+    assert {
+        "max_delivery_count: no max_delivery_count here",
+        "requires_session: no requires_session here",
+    } <= set(found.problems)
+    assert any("session" in text for text in found.problems if text not in found.lost)
+
+
+async def test_a_start_with_problems_is_refused_unless_it_is_forced(stand: MoveStand) -> None:
+    await stand.new.store.create_queue(ORDERS, QueueProperties(max_delivery_count=3))
+    gateway = await stand.gateway(moves=False)
+
+    with pytest.raises(InvalidRequest, match="orders: max_delivery_count: 10 there, 3 at the new"):
+        await gateway.order("start")
+    refused = gateway.broker.book.moves
+    await gateway.order("start", force=True)
+
+    assert refused == ()
+    assert (await gateway.state()).stage.value == "to-new"
+
+
+async def test_an_entity_that_move_does_not_name_is_refused(stand: MoveStand) -> None:
+    planning = Planning(old=stand.harness.primary.store, new=stand.new.store)
+
+    with pytest.raises(InvalidRequest, match="jobs isn't among the entities of"):
+        await planning.plan(["jobs"], ["orders"])
