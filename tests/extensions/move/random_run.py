@@ -191,7 +191,7 @@ class MoveWorld:
             await trio.sleep(0.5)
 
     def _note_order(self, delivery: Delivery) -> None:
-        """A message that comes again, or that a killed client has sent, has no place in an order."""
+        """A message that comes again, or that a killed client has sent, has no place in order."""
         name = str(delivery.message.message_id)
         if delivery.delivery_count == 1 and name not in self.doubtful:
             self.received.append(int(name))
