@@ -1,6 +1,6 @@
 # What only a release needs, and what takes other registries, root or another revision. Included by Makefile.
 
-CONTAINER_PACKAGES := buildah crun mmdebstrap util-linux
+CONTAINER_PACKAGES := buildah crun iproute2 mmdebstrap util-linux
 DEBIAN_PACKAGES := mmdebstrap util-linux
 POWERCUT_PACKAGES := e2fsprogs mount strace
 COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \

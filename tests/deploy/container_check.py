@@ -55,17 +55,19 @@ bind = "127.0.0.1:{0}"
 protocol = "admin"
 bind = "127.0.0.1:{1}"
 """
-# Mounts of a container: its root read-only, and two places to write.
+# A container: a network of its own, its root read-only, and two places to write. $2 is a folder of
+# settings, or empty for those of the image.
 MOUNTS: Final = """
 set -e
+ip link set lo up
 mount --bind "$1" "$1"
-mount --bind -o ro "$2" "$1/etc/pairgate"
+test -z "$2" || mount --bind -o ro "$2" "$1/etc/pairgate"
 mount -t proc proc "$1/proc"
 mount -t tmpfs tmpfs "$1/tmp"
 mount -t tmpfs -o mode=0700,uid=65532,gid=65532 tmpfs "$1/var/lib/pairgate"
 mount -o remount,ro,bind "$1"
 cd "$1"
-exec chroot --userspec=65532:65532 "$1" "$3" serve --json --config /etc/pairgate/pairgate.toml
+exec chroot --userspec=65532:65532 "$1" "$3" serve --json --config "/etc/pairgate/$4"
 """
 
 
@@ -120,13 +122,11 @@ def size_of(root: Path) -> tuple[float, float]:
 
 
 @contextmanager
-def running(root: Path) -> Iterator[subprocess.Popen[str]]:
+def running(root: Path, config: str, settings: str = "") -> Iterator[subprocess.Popen[str]]:
     """The image's process, once it has started."""
-    settings = WORK / "settings"
-    settings.mkdir(exist_ok=True)
-    (settings / "pairgate.toml").write_text(CONFIG.format(free_port(), free_port()))
     (root / "proc").mkdir(exist_ok=True)  # an engine makes it, too
-    command = ["unshare", "--mount", "sh", "-c", MOUNTS, "sh", str(root), str(settings), PAIRGATE]
+    own = ["unshare", "--mount", "--net", "sh", "-c", MOUNTS, "sh"]
+    command = [*own, str(root), settings, PAIRGATE, config]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         assert process.stderr is not None
         try:
@@ -149,9 +149,19 @@ def until_started(lines: IO[str]) -> list[dict[str, Any]]:
 
 def inside(process: subprocess.Popen[str], *command: str) -> str:
     """The output of a command beside the process, as `docker exec` runs it."""
-    target = ("--target", process.pid, "--mount", "--root", "--wdns=/etc/pairgate")
+    target = ("--target", process.pid, "--mount", "--net", "--root", "--wdns=/etc/pairgate")
     user = ("--setuid", USER, "--setgid", USER)
     return run("nsenter", *target, *user, "--", PAIRGATE, *command, env=environment())
+
+
+def check_served(root: Path, config: str, settings: str = "") -> None:
+    """The image serves that file, and its own commands send and receive there."""
+    chosen = ("--config", config)
+    with running(root, config, settings) as process:
+        assert "serving" in inside(process, "status", "--ready", *chosen)
+        inside(process, "send", "orders", "hello", *chosen)
+        assert "hello" in inside(process, "receive", "orders", *chosen)
+    assert process.returncode == 0, process.returncode
 
 
 def environment() -> dict[str, str]:
@@ -181,12 +191,12 @@ def main() -> None:
     root = build(commit, lock)
     found = list(properties(root))
     plain, compressed = size_of(root)
-    with running(root) as process:
-        assert "serving" in inside(process, "status", "--ready")
-        inside(process, "send", "orders", "hello")
-        assert "hello" in inside(process, "receive", "orders")
-    assert process.returncode == 0, process.returncode
-    found += ["read-only root: served, sent, received, healthy, drained"]
+    settings = WORK / "settings"
+    settings.mkdir(exist_ok=True)
+    (settings / "pairgate.toml").write_text(CONFIG.format(free_port(), free_port()))
+    check_served(root, "pairgate.toml", str(settings))
+    check_served(root, "development.toml")
+    found += ["read-only root: served, sent, received, healthy, drained; for development, too"]
     if lock == "extras":
         run("chroot", root, "/opt/pairgate/bin/python", "-c", f"import {', '.join(OF_EXTRAS)}")
         found += [f"with the extras: {', '.join(OF_EXTRAS)}"]
