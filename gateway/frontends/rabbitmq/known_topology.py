@@ -4,7 +4,7 @@ they can be declared in an outage. Counts can't be known then: they are answered
 0-9-1 has no "unknown".
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -115,10 +115,10 @@ class KnownTopology:
         names = _QUEUE if isinstance(request, commands.Queue.Declare) else _EXCHANGE
         for name, received, there in zip(names, _values(request), current, strict=True):
             if received != there:
+                argument, ours, theirs = _difference(name, received, there)
                 raise Inequivalent(
-                    f"PRECONDITION_FAILED - inequivalent arg '{name.removeprefix('exchange_')}' for"
-                    f" {key[1]} '{key[2]}' in vhost '{vhost}': received '{received}' but current is"
-                    f" '{there}'"
+                    f"PRECONDITION_FAILED - inequivalent arg '{argument}' for {key[1]} '{key[2]}'"
+                    f" in vhost '{vhost}': received {ours} but current is {theirs}"
                 )
         return True
 
@@ -143,6 +143,29 @@ class KnownTopology:
 def _values(request: _Declare) -> tuple[Any, ...]:
     names = _QUEUE if isinstance(request, commands.Queue.Declare) else _EXCHANGE
     return tuple(getattr(request, name) or None for name in names)
+
+
+def _difference(name: str, received: Any, current: Any) -> tuple[str, str, str]:
+    """The argument that differs, and both its values, in RabbitMQ's words."""
+    if name == "exchange_type":
+        return "type", f"'{received}'", f"'{current}'"
+    if name != "arguments":
+        return name, _shown_bit(received), _shown_bit(current)
+    ours, theirs = received or {}, current or {}
+    argument = next(
+        each
+        for each in {**ours, **theirs}
+        if (each in ours, ours.get(each)) != (each in theirs, theirs.get(each))
+    )
+    return argument, _shown(ours, argument), _shown(theirs, argument)
+
+
+def _shown_bit(value: object) -> str:
+    return "'true'" if value else "'false'"
+
+
+def _shown(arguments: Mapping[str, Any], name: str) -> str:
+    return f"the value '{arguments[name]}'" if name in arguments else "none"
 
 
 def _key_of(vhost: str, request: _Declare | _Bind) -> _Key:

@@ -58,11 +58,19 @@ async def test_a_request_that_was_known_is_known_after_a_restart(tmp_path, reque
     assert known.answer("other", request_) is None
 
 
-async def test_other_arguments_are_refused_after_a_restart(tmp_path):
-    known = await restarted(tmp_path, taught(ORDERS))
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        ({"durable": False}, "'durable' .*: received 'false' but current is 'true'"),
+        ({"auto_delete": True}, "'auto_delete' .*: received 'true' but current is 'false'"),
+        ({"arguments": {"x-a": 5}}, "'x-a' .*: received the value '5' but current is none"),
+    ],
+)
+async def test_another_argument_is_refused_by_its_name_after_a_restart(tmp_path, other, text):
+    known = await restarted(tmp_path, taught(commands.Queue.Declare(queue="orders", durable=True)))
 
-    with pytest.raises(Inequivalent, match="inequivalent arg 'durable' for queue 'orders'"):
-        known.answer("/", commands.Queue.Declare(queue="orders"))
+    with pytest.raises(Inequivalent, match=f"inequivalent arg {text}"):
+        known.answer("/", commands.Queue.Declare(**{"queue": "orders", "durable": True, **other}))
 
 
 async def test_an_exchange_that_was_only_published_to_is_known_after_a_restart(tmp_path):
