@@ -172,14 +172,17 @@ class ChannelDeliveries:
             receiver = await opened.opened()
             found = await receiver.receive(limit)
         except EntityNotFound:
-            self._owner.vhost.remove(consumer.queue)  # which cancels the consumer
-            return []
+            found = None
         except BrokerError as error:
             if receiver is not None:
                 opened.retire(receiver, error)
             if error.counts_as_outage and not error.is_final:
                 return []
             raise refusal_of(error) from error
+        if found is None:
+            if not consumer.queue.is_going:
+                self._owner.vhost.remove(consumer.queue)
+            await trio.sleep_forever()  # who removes the queue cancels the consumer
         if consumer.no_ack:
             return await self._settled_at_once(receiver, found)
         return [(receiver, each) for each in found]

@@ -62,6 +62,7 @@ class ServedQueue:
     consumers: dict[object, Callable[[], None]] = attrs.field(factory=dict)
     exclusive_consumer: bool = False
     unsettled: int = 0  # deliveries that clients here haven't settled
+    is_going: bool = False  # a client here deletes it, and hears that before its consumers
     used: float = 0.0  # when it was last, by Trio's clock
 
 
@@ -259,6 +260,7 @@ class ServedVhost:
                 raise ClientRefused(PRECONDITION_FAILED, f"{where} in use")
             if request.if_empty and ready:
                 raise ClientRefused(PRECONDITION_FAILED, f"{where} is not empty")
+            queue.is_going = True
             await self._delete_there(queue.entity)
             if self.queues.get(queue.name) is queue:
                 self._forget(queue)

@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+import trio.testing
 from pamqp import commands
 
 from gateway.domain.access import AccessPolicy, Right
@@ -289,10 +290,13 @@ async def test_a_transaction_is_done_at_its_commit(autojump_clock) -> None:
         await client.publish(b"kept", "orders")
         assert await client.count("orders") == 0
         await client.asks(commands.Tx.Commit(), commands.Tx.CommitOk)
+        assert await client.gets("orders", no_ack=False) is not None
+        await client.send(commands.Basic.Ack(delivery_tag=1))
+        await client.asks(commands.Tx.Rollback(), commands.Tx.RollbackOk)
+        await client.asks(commands.Channel.Close(200, "", 0, 0), commands.Channel.CloseOk)
 
-        got = await other.gets("orders")
-    assert got is not None
-    assert got.body == b"kept"
+        got = await other.until_it_gets("orders")
+    assert (got.body, got.method.redelivered) == (b"kept", True)
 
 
 @pytest.mark.parametrize(
@@ -350,3 +354,29 @@ async def test_an_unknown_vhost_is_refused(autojump_clock) -> None:
         close = (await client.hears(commands.Connection.Close)).method
 
     assert (close.reply_code, close.reply_text) == (530, "NOT_ALLOWED - vhost other not found")
+
+
+async def test_a_deletion_is_answered_before_its_consumers_hear_it(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        await consume(client, "orders")
+        await trio.testing.wait_all_tasks_blocked()
+        await client.asks(commands.Queue.Delete(queue="orders"), commands.Queue.DeleteOk)
+
+        await client.hears(commands.Basic.Cancel)
+
+
+async def test_unsettled_deliveries_come_again_by_a_recovery(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        await client.publish(b"x", "orders")
+        await consume(client, "orders")
+        first = await client.hears(commands.Basic.Deliver)
+        await client.send(commands.Basic.Recover(requeue=True))
+        answers = [await client.next(), await client.next()]
+
+    [again] = [each for each in answers if isinstance(each.method, commands.Basic.Deliver)]
+    assert (first.method.redelivered, again.method.redelivered) == (False, True)
+    assert (again.body, again.method.delivery_tag) == (b"x", 2)
