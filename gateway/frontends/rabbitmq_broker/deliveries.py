@@ -167,7 +167,8 @@ class ChannelDeliveries:
         self, consumer: ServedConsumer, limit: int
     ) -> Sequence[tuple[Receiver, Delivery]]:
         opened = self._receiver_of(consumer.queue)
-        receiver = None
+        receiver: Receiver | None = None
+        found: Sequence[Delivery] | None = None
         try:
             receiver = await opened.opened()
             found = await receiver.receive(limit)
@@ -179,7 +180,7 @@ class ChannelDeliveries:
             if error.counts_as_outage and not error.is_final:
                 return []
             raise refusal_of(error) from error
-        if found is None:
+        if receiver is None or found is None:
             if not consumer.queue.is_going:
                 self._owner.vhost.remove(consumer.queue)
             await trio.sleep_forever()  # who removes the queue cancels the consumer
