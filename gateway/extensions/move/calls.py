@@ -107,8 +107,7 @@ class MoveCalls:
             raise InvalidRequest(f"{'; '.join(problems)}; --force starts all the same")
         planning = Planning(old=self.broker.sides[0], new=self.broker.sides[1])
         for each in planned:
-            if not each.exists or each.is_topic:
-                await planning.make(each)
+            await planning.make(each)
         return [
             not_started(
                 each.entity,

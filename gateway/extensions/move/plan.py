@@ -15,6 +15,7 @@ from gateway.deadlines import answered_within
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties, first_changed
 from gateway.domain.errors import (
+    BrokerError,
     EntityExists,
     EntityNotFound,
     InvalidRequest,
@@ -58,14 +59,19 @@ class Planning:
 
     async def make(self, planned: PlannedMove) -> None:
         """
-        Return when the new side has the entity, with the properties that it can have.
+        Return when the new side has the entity, with the properties that it can have, and a topic
+        that is there its subscriptions.
 
         Raises:
             BrokerError: it can't be made.
         """
         path = EntityPath(planned.entity)
+        if planned.exists and not planned.is_topic:
+            return
         if planned.is_topic:
-            await make_entities(self.new, Plan(topics=(await self._topic(path),)))
+            topic = await self._known_topic(path) if planned.exists else await self._topic(path)
+            if topic is not None:
+                await make_entities(self.new, Plan(topics=(topic,)))
             return
         properties = (await _queue_info(self.old, path)).properties
         default = QueueProperties()
@@ -80,7 +86,6 @@ class Planning:
     async def _entities(self, targets: Sequence[str]) -> AsyncIterator["_EntityToPlan"]:
         """The queues and topics of the old side; a name is asked for, where none can be listed."""
         seen = set[str]()
-        topics = offered(self.old, Topology)
         for target in targets:
             names = [EntityPath.parse(target)] if "*" not in target else None
             if names is None:
@@ -89,7 +94,7 @@ class Planning:
                 if path.key in seen or is_backlog(path) or path.key.startswith("x-pairgate"):
                     continue
                 seen.add(path.key)
-                yield _EntityToPlan(path, await self._is_topic(topics, path))
+                yield _EntityToPlan(path, await self._is_topic(path))
                 if len(seen) > MOST_ENTITIES:
                     raise InvalidRequest(f"targets: more than {MOST_ENTITIES} entities match")
 
@@ -109,15 +114,22 @@ class Planning:
                 if not page:
                     break
 
-    async def _is_topic(self, topics: Topology | None, path: EntityPath) -> bool:
-        if topics is None:
-            return False
+    async def _is_topic(self, path: EntityPath) -> bool:
+        """As the old side says; while that doesn't answer, as the new one does."""
         try:
-            with answered_within(ANSWER, at=path.name):
-                await topics.inspect_topic(path)
-        except (EntityNotFound, NotSupported, InvalidRequest):
-            return False
-        return True
+            return await _has_topic(self.old, path)
+        except BrokerError as error:
+            if not error.counts_as_outage:
+                raise
+        return await _has_topic(self.new, path)
+
+    async def _known_topic(self, path: EntityPath) -> PlannedTopic | None:
+        try:
+            return await self._topic(path)
+        except BrokerError as error:
+            if not error.counts_as_outage:
+                raise
+        return None  # the old side doesn't answer: the new one's stays as it is
 
     async def _topic(self, path: EntityPath) -> PlannedTopic:
         topology, found, seen = required(self.old, Topology), list[PlannedSubscription](), 0
@@ -136,8 +148,35 @@ class Planning:
     # --- what differs
 
     async def _planned(self, found: "_EntityToPlan") -> PlannedMove:
-        with answered_within(6 * ANSWER, at=found.path.name):
-            return await (self._topic_move(found) if found.is_topic else self._queue_move(found))
+        try:
+            with answered_within(6 * ANSWER, at=found.path.name):
+                return await (self._topic_move if found.is_topic else self._queue_move)(found)
+        except BrokerError as error:
+            if not error.counts_as_outage:
+                raise
+            outage = error
+        return await self._half_planned(found, outage)
+
+    async def _half_planned(self, found: "_EntityToPlan", outage: BrokerError) -> PlannedMove:
+        """
+        The move of an entity that the new side has, while the old one doesn't answer.
+
+        Raises:
+            BrokerError: the new side doesn't have it, or doesn't answer either.
+        """
+        with answered_within(ANSWER, at=found.path.name):
+            if found.is_topic:
+                await self.new.probe(found.path)
+                new = EntityInfo(path=found.path)
+            else:
+                new = await _queue_info(self.new, found.path)
+        return PlannedMove(
+            entity=found.path.name,
+            is_topic=found.is_topic,
+            exists=True,
+            requires_session=new.requires_session,
+            problems=(f"the old namespace doesn't answer: {outage}",),
+        )
 
     async def _queue_move(self, found: "_EntityToPlan") -> PlannedMove:
         old = await _queue_info(self.old, found.path)
@@ -223,6 +262,18 @@ class Planning:
         with trio.move_on_after(ANSWER, shield=True):
             await self.new.delete_queue(TRIAL)
         return None
+
+
+async def _has_topic(broker: Broker, path: EntityPath) -> bool:
+    topology = offered(broker, Topology)
+    if topology is None:
+        return False
+    try:
+        with answered_within(ANSWER, at=path.name):
+            await topology.inspect_topic(path)
+    except (EntityNotFound, NotSupported, InvalidRequest):
+        return False
+    return True
 
 
 async def _queue_info(broker: Broker, path: EntityPath) -> EntityInfo:

@@ -323,6 +323,27 @@ async def test_an_entity_that_is_failed_over_returns_at_the_new_side(stand: Move
     assert await stand.new.ids() == ["b"]
 
 
+async def test_a_move_from_a_namespace_that_is_gone_is_forced(stand: MoveStand) -> None:
+    gateway = await stand.gateway(failover_interval=0.0)
+    await stand.new.store.create_queue(ORDERS, QueueProperties())
+    stand.harness.primary.fail(refuse(Unreachable, "gone"))
+    await gateway.send("a")
+
+    with pytest.raises(InvalidRequest, match="the old namespace doesn't answer: gone"):
+        await gateway.order("start")
+    await gateway.order("start", force=True)
+    await gateway.until("to-new")
+    await trio.sleep(60)
+    await gateway.send("b")
+    waiting = await gateway.state()
+    stand.harness.primary.heal()
+    await stand.put(message("old"))
+    await gateway.until("new")
+
+    assert (waiting.stage.value, waiting.problem) == ("to-new", "gone")
+    assert (await stand.ids())[1] == ["b", "old"]
+
+
 async def test_a_scheduled_message_moves_and_is_cancelled_by_its_first_number(
     stand: MoveStand,
 ) -> None:
