@@ -1,4 +1,4 @@
-"""Senders and receivers of `orders` over REST, while gateways move the queue and are killed."""
+"""Senders and receivers of a queue over REST, while gateways move the queue and are killed."""
 
 from collections import Counter
 from itertools import count
@@ -18,6 +18,8 @@ class Load:
     """The bodies that were accepted, and those that were received, each as often as it came."""
 
     gateway: GatewayProcess
+    entity: str = "orders"
+    prefix: str = ""  # of the bodies
     accepted: set[str] = attrs.field(factory=set)
     received: Counter[str] = attrs.field(factory=Counter)
     longest: float = 0.0  # seconds of an accepted send
@@ -33,11 +35,11 @@ class Load:
 
     async def _send(self) -> None:
         while True:
-            name = str(next(self._numbers))
+            name = f"{self.prefix}{next(self._numbers)}"
             began = trio.current_time()
             try:
                 status, _, _ = await request(
-                    self.gateway.address, "POST", "/orders/messages", name.encode()
+                    self.gateway.address, "POST", f"/{self.entity}/messages", name.encode()
                 )
             except OSError:
                 status = 0  # it was killed
@@ -56,7 +58,8 @@ class Load:
 
     async def _receive_one(self) -> None:
         address = self.gateway.address
-        status, headers, body = await request(address, "POST", "/orders/messages/head?timeout=1")
+        path = f"/{self.entity}/messages/head?timeout=1"
+        status, headers, body = await request(address, "POST", path)
         if status != 201:
             return
         self.received[body.decode()] += 1

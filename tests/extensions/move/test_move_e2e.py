@@ -173,3 +173,14 @@ async def test_a_dead_letter_that_stayed_is_redriven_to_the_new_side(gateways: G
     assert (code, "1 messages are on orders again" in output) == (0, True), errors
     with trio.fail_after(60):
         assert await take(gateway.address, "orders", wait=50) == b"a"
+
+
+async def test_a_gateway_that_can_not_know_the_stages_does_not_start(gateways: Gateways) -> None:
+    gateway = gateways.prepare(PAIR)
+    gateway.folder.mkdir(parents=True)
+    (gateway.folder / "moves").write_text("no folder")
+
+    await gateway.start(wait=False)
+
+    assert await gateway.wait() == 1
+    assert "move.state" in "".join(gateway.garbage)
