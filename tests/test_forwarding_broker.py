@@ -223,8 +223,8 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {ChangesBody, Enlists, EnlistsState, HidesMessages, Polls, SettlesByToken},
     ),
     TwoSidedSession: (
-        {EnlistsState},
-        {Enlists, KeepsMessages, ReceivesAvailable, ReceivesDeferred, SettlesMany, TakesBack},
+        {EnlistsState, SettlesMany},
+        {Enlists, KeepsMessages, ReceivesAvailable, ReceivesDeferred, TakesBack},
         {ChangesBody, HidesMessages, Polls, SettlesByToken},
     ),
     JoinedSession: (
