@@ -58,9 +58,9 @@ class TopologyFile:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; what is known then is written last."""
-        task_status.started()
         changes = self.known.changes
-        written = changes.version
+        written = self._tried = changes.version  # what was restored is there
+        task_status.started()
         try:
             while True:
                 version = await changes.wait(written)

@@ -118,7 +118,12 @@ class ServedVhost:
                 queue = await self._make(request, owner)
         if not queue.is_exclusive:  # such a queue doesn't outlive this process
             await self._flush()
-        return queue, await self.info(queue)
+        try:
+            return queue, await self.info(queue)
+        except ClientRefused as refusal:
+            if refusal.code != NOT_FOUND:
+                raise
+        return await self.declare_queue(request, owner)  # others have deleted it
 
     def _declared(self, request: commands.Queue.Declare, owner: object) -> ServedQueue:
         """The queue that is there already. Raises ClientRefused."""

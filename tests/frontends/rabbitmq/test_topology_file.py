@@ -186,6 +186,15 @@ async def test_a_flush_returns_when_the_file_has_what_is_known(tmp_path):
         nursery.cancel_scope.cancel()
 
 
+async def test_a_flush_after_a_restart_returns_though_nothing_has_changed(tmp_path):
+    file = kept(tmp_path, await restarted(tmp_path, taught(ORDERS)))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(file.run)
+        with trio.fail_after(10):
+            await file.flush()
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_flush_does_not_wait_for_a_file_that_cannot_be_written(tmp_path):
     (tmp_path / "rabbitmq.json").mkdir()
     async with trio.open_nursery() as nursery:

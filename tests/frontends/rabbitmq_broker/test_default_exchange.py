@@ -380,3 +380,17 @@ async def test_unsettled_deliveries_come_again_by_a_recovery(autojump_clock) -> 
     [again] = [each for each in answers if isinstance(each.method, commands.Basic.Deliver)]
     assert (first.method.redelivered, again.method.redelivered) == (False, True)
     assert (again.body, again.method.delivery_tag) == (b"x", 2)
+
+
+async def test_a_queue_that_others_have_deleted_is_made_again(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        await here.broker.delete_queue(EntityPath("orders"))
+
+        await client.declares("orders")
+        await client.confirms()
+        await client.publish(b"x", "orders")
+        await client.hears(commands.Basic.Ack)
+
+        assert (await here.broker.inspect(EntityPath("orders"))).active == 1
