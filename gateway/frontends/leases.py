@@ -39,7 +39,7 @@ from gateway.domain.errors import (
     NotSupported,
     QuotaExceeded,
 )
-from gateway.domain.message import Delivery, Settlement
+from gateway.domain.message import Delivery, Settlement, derive_delivery
 from gateway.frontends.client_tokens import ClientTokens, OpenTokens
 from gateway.frontends.lease_table import LeaseTable, NewToken
 from gateway.frontends.shared_receivers import Lease, LeaseOptions, SharedReceiver, SharedReceivers
@@ -334,7 +334,7 @@ class Leases:
         token = by_token.hand_out(delivery)
         if token is None:
             return None
-        return attrs.evolve(delivery, lock_token=self._tokens.seal(entity, token))
+        return derive_delivery(delivery, lock_token=self._tokens.seal(entity, token))
 
     @asynccontextmanager
     async def _adopted(self, entity: EntityPath, token: bytes) -> AsyncIterator[_Adopted]:

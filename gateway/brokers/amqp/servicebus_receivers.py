@@ -26,7 +26,14 @@ from gateway.domain.errors import (
     SessionLockLost,
     Unavailable,
 )
-from gateway.domain.message import Abandon, Delivery, ReceiveMode, Settlement, Typed
+from gateway.domain.message import (
+    Abandon,
+    Delivery,
+    ReceiveMode,
+    Settlement,
+    Typed,
+    derive_delivery,
+)
 from gateway.domain.texts import check_session_id
 from gateway.net.amqp.links import InFlight, LinkVoid, ReceivingLink
 from gateway.wire.amqp.events import (
@@ -181,7 +188,7 @@ class ServiceBusReceiver(DrainingReceiver):
         delivery, lock = super()._read(event), self._locks.get(self._entity.key)
         if delivery is None or delivery.locked_until is None or lock is None:
             return delivery
-        return attrs.evolve(delivery, received=moved(delivery.locked_until, -lock))
+        return derive_delivery(delivery, received=moved(delivery.locked_until, -lock))
 
     @property
     def _session_name(self) -> str | None:
