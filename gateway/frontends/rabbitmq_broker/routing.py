@@ -56,6 +56,9 @@ class Binding:
         return self.source, self.destination, self.to_queue, self.key, arguments
 
 
+_Bindings = dict[tuple[str, str, bool, str, str], Binding]  # by identity
+
+
 def binding(
     source: str, destination: str, key: str, arguments: Mapping[str, Any] | None, *, to_queue: bool
 ) -> Binding:
@@ -67,13 +70,14 @@ class RoutingTable:
     """The exchanges of a vhost, and their bindings."""
 
     exchanges: dict[str, RoutingExchange] = attrs.field(init=False)
-    _by_identity: dict[tuple[str, str, bool, str, str], Binding] = attrs.field(
-        factory=dict, init=False
-    )
+    _by_identity: _Bindings = attrs.field(factory=dict, init=False)
+    # To each queue (True) and exchange.
+    _by_end: dict[tuple[bool, str], _Bindings] = attrs.field(factory=dict, init=False)
     # Removed since `drain_removed`.
     _removed: list[Binding | RoutingExchange] = attrs.field(factory=list, init=False)
     # Of each exchange, by key: a direct exchange looks up one key alone.
-    _by_source: dict[str, dict[str, list[Binding]]] = attrs.field(factory=dict, init=False)
+    _by_source: dict[str, dict[str, _Bindings]] = attrs.field(factory=dict, init=False)
+    _unused: list[str] = attrs.field(factory=list, init=False)  # exchanges
 
     @exchanges.default
     def _in_each_vhost(self) -> dict[str, RoutingExchange]:
@@ -87,23 +91,14 @@ class RoutingTable:
     def bind(self, new: Binding) -> None:
         if new.identity not in self._by_identity:
             self._by_identity[new.identity] = new
-            self._by_source.setdefault(new.source, {}).setdefault(new.key, []).append(new)
+            self._by_end.setdefault((new.to_queue, new.destination), {})[new.identity] = new
+            keys = self._by_source.setdefault(new.source, {})
+            keys.setdefault(new.key, {})[new.identity] = new
 
     def unbind(self, old: Binding) -> None:
         """Remove the binding, and an exchange that goes with its last one."""
-        found = self._by_identity.pop(old.identity, None)
-        if found is None:
-            return
-        self._removed.append(found)
-        keys = self._by_source[found.source]
-        keys[found.key].remove(found)
-        if not keys[found.key]:
-            del keys[found.key]
-        if not keys:
-            del self._by_source[found.source]
-            exchange = self.exchanges.get(found.source)
-            if exchange is not None and exchange.auto_delete:
-                self.delete_exchange(exchange.name)
+        self._remove(old)
+        self._delete_unused()
 
     def is_used(self, exchange: str) -> bool:
         """True if something is bound to it."""
@@ -111,17 +106,47 @@ class RoutingTable:
 
     def delete_exchange(self, name: str) -> None:
         """Remove the exchange with its bindings."""
-        if (found := self.exchanges.pop(name, None)) is not None:
-            self._removed.append(found)
-        for each in list(self._by_identity.values()):
-            if each.source == name or _leads_to(each, name, to_queue=False):
-                self.unbind(each)
+        self._remove_exchange(name)
+        self._delete_unused()
 
     def delete_queue(self, name: str) -> None:
         """Remove the bindings of a queue."""
-        for each in list(self._by_identity.values()):
-            if _leads_to(each, name, to_queue=True):
-                self.unbind(each)
+        for each in list(self._by_end.get((True, name), {}).values()):
+            self._remove(each)
+        self._delete_unused()
+
+    def _remove(self, old: Binding) -> None:
+        found = self._by_identity.pop(old.identity, None)
+        if found is None:
+            return
+        self._removed.append(found)
+        end = found.to_queue, found.destination
+        del self._by_end[end][found.identity]
+        if not self._by_end[end]:
+            del self._by_end[end]
+        keys = self._by_source[found.source]
+        del keys[found.key][found.identity]
+        if not keys[found.key]:
+            del keys[found.key]
+        if not keys:
+            del self._by_source[found.source]
+            self._unused.append(found.source)
+
+    def _remove_exchange(self, name: str) -> None:
+        if (exchange := self.exchanges.pop(name, None)) is not None:
+            self._removed.append(exchange)
+        from_it = [
+            each for some in self._by_source.get(name, {}).values() for each in some.values()
+        ]
+        for each in (*from_it, *self._by_end.get((False, name), {}).values()):
+            self._remove(each)
+
+    def _delete_unused(self) -> None:
+        """Delete the exchanges that go with their last binding, also one after the other."""
+        while self._unused:
+            exchange = self.exchanges.get(self._unused.pop())
+            if exchange is not None and exchange.auto_delete and not self.is_used(exchange.name):
+                self._remove_exchange(exchange.name)
 
     def drain_removed(self) -> Sequence[Binding | RoutingExchange]:
         """The exchanges and bindings that were removed since the last call."""
@@ -157,21 +182,17 @@ class RoutingTable:
         bindings = self._by_source.get(exchange.name, {})
         if exchange.kind == DIRECT:
             for key in keys:
-                yield from bindings.get(key, ())
+                yield from bindings.get(key, {}).values()
             return
         words = [_words(key) for key in keys] if exchange.kind == TOPIC else []
         for some in bindings.values():
-            for each in some:
+            for each in some.values():
                 if (
                     exchange.kind == FANOUT
                     or (exchange.kind == TOPIC and any(_fits(each.words, one) for one in words))
                     or (exchange.kind == HEADERS and _has_headers(each.arguments, headers))
                 ):
                     yield each
-
-
-def _leads_to(each: Binding, name: str, *, to_queue: bool) -> bool:
-    return each.destination == name and each.to_queue == to_queue
 
 
 def _words(key: str) -> tuple[str, ...]:

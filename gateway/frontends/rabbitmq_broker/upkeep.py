@@ -51,11 +51,7 @@ class QueueUpkeep:
 
     def _follow(self, nursery: trio.Nursery) -> None:
         """Start to move the dead letters of new queues; stop for those that are gone."""
-        wanted = {
-            each
-            for each in self.vhost.queues.values()
-            if each.terms.dead_letter_exchange is not None
-        }
+        wanted = {each for each in self.vhost.tended if each.terms.dead_letter_exchange is not None}
         for queue in self._scopes.keys() - wanted:
             self._scopes.pop(queue).cancel()
         for queue in wanted - self._scopes.keys():
@@ -72,7 +68,7 @@ class QueueUpkeep:
     async def _delete_expired(self) -> float:
         """Delete the queues that nobody has used; return when the next may be due."""
         due = trio.current_time() + _PAUSE if self.vhost.doomed else math.inf
-        for queue in list(self.vhost.queues.values()):
+        for queue in list(self.vhost.tended):
             if queue.terms.expires is None or queue.consumers:
                 continue
             at = queue.used + queue.terms.expires

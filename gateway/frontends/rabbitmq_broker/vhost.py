@@ -73,7 +73,9 @@ class ServedVhost:
     _flush: Callable[[], Awaitable[None]]  # returns when what is known is kept
     queues: dict[str, ServedQueue] = attrs.field(factory=dict, init=False)
     table: RoutingTable = attrs.field(factory=RoutingTable, init=False)
-    # A queue was made, used or has gone: `upkeep` follows.
+    # Those of the queues whose dead letters are moved, or that expire without use.
+    tended: dict[ServedQueue, None] = attrs.field(factory=dict, init=False)
+    # One of these was made, used or has gone, or a queue is doomed: `upkeep` follows.
     changes: Changes = attrs.field(factory=Changes, init=False)
     # Names of queues that have gone with a client, and that the namespace still has.
     doomed: dict[EntityPath, str] = attrs.field(factory=dict, init=False)
@@ -184,7 +186,9 @@ class ServedVhost:
         )
         self.queues[queue.name] = queue
         self._names[queue.entity] = queue.name
-        self.changes.notify()
+        if queue.terms.dead_letter_exchange is not None or queue.terms.expires is not None:
+            self.tended[queue] = None
+            self.changes.notify()
         return queue
 
     def _check_room(self) -> None:
@@ -299,10 +303,12 @@ class ServedVhost:
 
     def _forget(self, queue: ServedQueue) -> None:
         del self.queues[queue.name], self._names[queue.entity]
+        if queue in self.tended:
+            del self.tended[queue]
+            self.changes.notify()
         self.table.delete_queue(queue.name)
         self._record_removed()
         self._known.record(VHOST, _with(commands.Queue.Delete(), queue=queue.name))
-        self.changes.notify()
 
     def doom(self, queue: ServedQueue) -> None:
         """Remove a queue at once, and from the namespace soon: also by the process after this."""
@@ -310,6 +316,7 @@ class ServedVhost:
         self.remove(queue)
         doomed = _with(commands.Queue.Declare(exclusive=True), queue=queue.name)
         self._known.record(VHOST, doomed)
+        self.changes.notify()
 
     async def delete_doomed(self, entity: EntityPath) -> None:
         """Delete a queue that has gone with a client. Raises BrokerError."""
@@ -328,7 +335,8 @@ class ServedVhost:
         if not queue.consumers:
             queue.exclusive_consumer = False
             self.use(queue)
-            self.changes.notify()
+            if queue in self.tended:
+                self.changes.notify()
             if queue.auto_delete and self.queues.get(queue.name) is queue:
                 self.doom(queue)
 

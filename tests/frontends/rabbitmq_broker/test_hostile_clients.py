@@ -9,6 +9,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 from gateway.frontends.rabbitmq.outbox import HIGH_WATER
 from gateway.frontends.rabbitmq_broker.connection import LARGEST
+from gateway.frontends.rabbitmq_broker.routing import RoutingExchange, RoutingTable, binding
 from gateway.wire.rabbitmq.frames import HEAD, content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER
 from tests.frontends.rabbitmq.peers import Peer
@@ -165,3 +166,16 @@ async def test_a_wrong_frame_closes_the_connection(
         await client.stream.send_all(frames)
 
         await closed_with(client, code)
+
+
+def test_exchanges_that_end_one_after_the_other_need_no_stack() -> None:
+    table = RoutingTable()
+    for number in range(5000):
+        table.exchanges[f"e{number}"] = RoutingExchange(f"e{number}", "fanout", auto_delete=True)
+    for number in range(4999):
+        table.bind(binding(f"e{number}", f"e{number + 1}", "", {}, to_queue=False))
+    table.delete_exchange("e4999")
+
+    assert [name for name in table.exchanges if name.startswith("e")] == []
+    assert len(table) == 0
+    assert len(table.drain_removed()) == 9999
