@@ -162,8 +162,8 @@ async def _converse(data: bytes, step: int, serve: Callable[[Stream], Any]) -> N
         client, end = memory_stream_pair()
         with trio.fail_after(END):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_read, client)
-                nursery.start_soon(_write, client, data, step)
+                nursery.start_soon(read_all, client)
+                nursery.start_soon(write_all, client, data, step)
                 await frontend.serve_connection(end)
                 nursery.cancel_scope.cancel()
         peers.cancel_scope.cancel()
@@ -176,12 +176,12 @@ async def _served(serve: Callable[[Stream], Any], stream: Stream) -> None:
         return
 
 
-async def _read(client: Stream) -> None:
+async def read_all(client: Stream) -> None:
     while await client.receive_some():
         await trio.lowlevel.checkpoint()
 
 
-async def _write(client: Stream, data: bytes, step: int) -> None:
+async def write_all(client: Stream, data: bytes, step: int) -> None:
     if data.startswith(LOGIN):  # answered before the rest comes
         data = data.removeprefix(LOGIN)
         await client.send_all(LOGIN)
@@ -211,20 +211,20 @@ CONVERSATION: Final = (
 )
 
 
-def _frames_after(data: bytes) -> list[bytes]:
+def frames_after(data: bytes) -> list[bytes]:
     """The frames; the protocol header is a piece of its own."""
     if not data.startswith(PROTOCOL_HEADER):
         return frames_of(data)
     return [PROTOCOL_HEADER, *frames_of(data[len(PROTOCOL_HEADER) :])]
 
 
-def _after_login(data: bytes, rng: Rng) -> bytes:
+def after_login(data: bytes, rng: Rng) -> bytes:
     """Mostly: behind a good login, as frames whose sizes are right."""
     whole = whole_frames(data.removeprefix(LOGIN), rng)
     return whole if rng.random() < 0.2 else LOGIN + whole
 
 
 RELAYS: Final = (
-    ByInput(name="amqp-0-9-1-clients", check=relay_client, split=_frames_after, mend=_after_login),
+    ByInput(name="amqp-0-9-1-clients", check=relay_client, split=frames_after, mend=after_login),
     ByInput(name="amqp-0-9-1-primaries", check=relay_primary, split=frames_of, mend=whole_frames),
 )

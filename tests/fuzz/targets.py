@@ -10,6 +10,7 @@ from tests.fuzz.by_input import ByInput
 from tests.fuzz.connections import CONNECTIONS
 from tests.fuzz.documents import DOCUMENTS
 from tests.fuzz.relays import RELAYS
+from tests.fuzz.served import BROKERS
 from tests.security import envelope_fuzz as envelopes
 from tests.security import fuzz as operations
 from tests.wire.amqp import fuzz as engines
@@ -36,7 +37,7 @@ def fuzz_operations(number: int, go_on: Callable[[int], bool]) -> int:
 
 
 TARGETS: Final[Mapping[str, ByInput | Fuzz]] = {
-    **{target.name: target for target in (*CONNECTIONS, *RELAYS, *DOCUMENTS)},
+    **{target.name: target for target in (*CONNECTIONS, *RELAYS, *BROKERS, *DOCUMENTS)},
     "amqp-engines": engines.fuzz,
     "amqp-conversations": conversations.run,
     "operations": fuzz_operations,

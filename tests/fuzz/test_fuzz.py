@@ -10,6 +10,7 @@ from tests.fuzz.by_input import CORPUS, LONGEST, ByInput, Lines, as_bytes, as_li
 from tests.fuzz.connections import CONNECTIONS
 from tests.fuzz.documents import DOCUMENTS
 from tests.fuzz.relays import RELAYS
+from tests.fuzz.served import BROKERS
 from tests.fuzz.targets import TARGETS
 
 PAGE = Path(__file__).parents[2] / "benchmarks" / "proof.md"
@@ -18,7 +19,7 @@ FRESH = 200  # inputs for each target
 SEED = 27
 
 by_input = pytest.mark.parametrize(
-    "target", [*CONNECTIONS, *RELAYS, *DOCUMENTS], ids=lambda target: target.name
+    "target", [*CONNECTIONS, *RELAYS, *BROKERS, *DOCUMENTS], ids=lambda target: target.name
 )
 
 
@@ -58,7 +59,8 @@ def test_the_page_has_the_sizes_of_the_corpus() -> None:
     size = sum(file.stat().st_size for file in CORPUS.iterdir())
 
     assert rows == {
-        target.name: str(len(target.corpus)) for target in (*CONNECTIONS, *RELAYS, *DOCUMENTS)
+        target.name: str(len(target.corpus))
+        for target in (*CONNECTIONS, *RELAYS, *BROKERS, *DOCUMENTS)
     }
     assert f"{size / 1000:.0f} KB in all" in text
 
