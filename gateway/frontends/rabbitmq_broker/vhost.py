@@ -73,9 +73,9 @@ class ServedVhost:
     _flush: Callable[[], Awaitable[None]]  # returns when what is known is kept
     queues: dict[str, ServedQueue] = attrs.field(factory=dict, init=False)
     table: RoutingTable = attrs.field(factory=RoutingTable, init=False)
-    # Those of the queues whose dead letters are moved, or that expire without use.
+    # The queues whose dead letters are moved, or that expire without use.
     tended: dict[ServedQueue, None] = attrs.field(factory=dict, init=False)
-    # One of these was made, used or has gone, or a queue is doomed: `upkeep` follows.
+    # One of these was made, used or has gone, or a queue is doomed: `upkeep` follows that.
     changes: Changes = attrs.field(factory=Changes, init=False)
     # Names of queues that have gone with a client, and that the namespace still has.
     doomed: dict[EntityPath, str] = attrs.field(factory=dict, init=False)
