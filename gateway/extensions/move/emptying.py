@@ -3,7 +3,8 @@ Empties one entity at the side that it leaves: what nobody receives there is sen
 and completed after that.
 
     queue               its messages, and those that are scheduled
-    order is kept       nothing: its receivers take what is there, and get the other side's after it
+    order is kept       nothing while it moves: its receivers take what is there, and get the other
+                        side's after it; later, what comes late
     topic               nothing: a subscription can't be sent to; its receivers take what is there
 """
 
@@ -26,7 +27,14 @@ from gateway.domain.errors import (
     NotSupported,
     Outcome,
 )
-from gateway.domain.message import Complete, Delivery, Message, MessageState, derive_message
+from gateway.domain.message import (
+    Abandon,
+    Complete,
+    Delivery,
+    Message,
+    MessageState,
+    derive_message,
+)
 from gateway.domain.topics.topology import SubscriptionInfo
 from gateway.extensions.move.report import MoveReport
 from gateway.extensions.move.stages import Move
@@ -69,15 +77,20 @@ class Emptying:
         if self.move.is_topic:
             return await self._is_topic_empty()
         await self._move_scheduled()
-        seen = 0 if self.move.ordered else await self._move_active()
-        try:
-            with self._in_time():
-                info = await self.source.inspect(self.move.path)
-        except NotSupported:
-            info = EntityInfo(path=self.move.path)
+        info, seen = await self._info(), 0
+        if not self.move.ordered or (info.active and not self.move.is_moving):
+            seen, info = await self._move_active(), await self._info()
         if info.active is None:  # nobody counts: what is received tells, where anything is
             return not seen and not self.move.ordered
         return is_empty(info)
+
+    async def _info(self) -> EntityInfo:
+        """The queue with its counts; without them, if its namespace can't be asked for any."""
+        try:
+            with self._in_time():
+                return await self.source.inspect(self.move.path)
+        except NotSupported:
+            return EntityInfo(path=self.move.path)
 
     async def _is_topic_empty(self) -> bool:
         topology = offered(self.source, Topology)
@@ -92,8 +105,13 @@ class Emptying:
     # --- messages
 
     async def _move_active(self) -> int:
-        """The number of messages that there were."""
+        """
+        The number of messages that there were. None is taken before the other side answers: each
+        delivery in its outage would count, until the message is dead-lettered.
+        """
         seen = 0
+        with self._in_time():
+            await self.target.probe(self.move.path)
         async with self.source.open_receiver(self.move.path) as receiver:
             while found := await self._next(receiver):
                 # A cancellation between send and completion would leave copies on both sides.
@@ -115,6 +133,8 @@ class Emptying:
             verdicts = await send_each(self.target, self.move.path, copies)
         accepted = [each for each, error in zip(found, verdicts, strict=True) if error is None]
         settled = await settle_all(receiver, [(each, Complete()) for each in accepted], ANSWER)
+        back = [each for each, error in zip(found, verdicts, strict=True) if error is not None]
+        await settle_all(receiver, [(each, Abandon(delivered=False)) for each in back], ANSWER)
         done = [each for each, error in zip(accepted, settled, strict=True) if error is None]
         doubts = [each for each, error in zip(accepted, settled, strict=True) if error is not None]
         doubts += [

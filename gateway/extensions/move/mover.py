@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.extensions.move.book import MoveBook
@@ -34,6 +35,7 @@ ROUND: Final = 1.0  # seconds between two looks at an entity that is emptied
 GRACE: Final = 5.0
 SWEEP: Final = 30.0  # seconds between two looks at a side that an entity has left
 AT_ONCE: Final = 16  # entities
+AGAIN: Final = Backoff(first=1.0, cap=30.0)  # between looks that fail
 LEASE_KEY: Final = "mover"
 
 
@@ -56,6 +58,9 @@ class EntityMover:
     _leases: Values[MoverLease] = attrs.field(init=False)
     _reports: Values[MoveReport] = attrs.field(init=False)
     _until: float = attrs.field(default=0.0, init=False)  # of the lease, by Trio's clock
+    # In a row, and the moment of the next look, by entity.
+    _failures: dict[str, int] = attrs.field(factory=dict, init=False)
+    _not_before: dict[str, float] = attrs.field(factory=dict, init=False)
     _swept: dict[str, float] = attrs.field(factory=dict, init=False)  # by entity, by Trio's clock
 
     def __attrs_post_init__(self) -> None:
@@ -93,6 +98,8 @@ class EntityMover:
     async def _acquire_lease(self) -> bool:
         """True: this process moves, for a time."""
         began, now = trio.current_time(), self.clock()
+        if began < self._until - LEASE.total_seconds() + RENEW:
+            return True  # each renewal syncs a file
         try:
             lease, etag = await self._leases.read(LEASE_KEY)
             if lease.process != self.process:
@@ -152,14 +159,20 @@ class EntityMover:
             if trio.current_time() < self._swept.get(key, 0.0):
                 return
             self._swept[key] = trio.current_time() + SWEEP
+        if trio.current_time() < self._not_before.get(key, 0.0):
+            return
         began = (self.clock() - move.since).total_seconds()
         problem = ""
         try:
             is_empty = await self._emptying(move).run()
             if is_empty and move.is_moving and began >= GRACE:
                 await self._finish(move)
+            self._failures.pop(key, None)
         except BrokerError as error:
             problem = str(error)
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            pause = AGAIN.delay(failures, self.broker.rng)
+            self._not_before[key] = trio.current_time() + pause
         except Stuck as error:
             problem = str(error)
             await self._change(move, lambda it: attrs.evolve(it, paused=True))

@@ -274,6 +274,23 @@ async def test_a_send_without_an_answer_is_told_and_its_message_stays(stand: Mov
     assert (await gateway.state()).report.doubtful == ("a",)
 
 
+async def test_an_outage_of_the_new_side_dead_letters_no_message(stand: MoveStand) -> None:
+    await stand.new.store.create_queue(ORDERS, QueueProperties())
+    gateway = await stand.gateway()
+    await stand.put(message("a"))
+    await gateway.order("start")
+    stand.new.fail(refuse(Unreachable, "refused"), Operation.SEND)
+    await trio.sleep(600)  # a probe says nothing of it
+    stand.new.fail(refuse(Unreachable, "refused"))
+    await trio.sleep(600)
+    [waiting] = await stand.harness.primary.deliveries()
+    stand.new.heal()
+    await gateway.until("new")
+
+    assert (waiting.message.message_id, waiting.delivery_count) == ("a", 0)
+    assert await stand.ids() == ([], ["a"])
+
+
 async def test_a_message_that_the_new_side_refuses_stays_and_pauses_the_move(
     stand: MoveStand,
 ) -> None:

@@ -80,6 +80,17 @@ async def test_a_roll_back_waits_until_the_old_side_is_empty(stand: MoveStand) -
     assert received == ["a", "b", "c", "d"]
 
 
+async def test_a_late_message_of_an_ordered_entity_is_moved_too(stand: MoveStand) -> None:
+    gateway = await stand.gateway(keeps_order=True)
+    await gateway.order("start")
+    await gateway.until("new")
+
+    await stand.put(message("late"))
+    await trio.sleep(60)
+
+    assert await stand.ids() == ([], ["late"])
+
+
 async def test_a_queue_that_requires_sessions_keeps_their_order(stand: MoveStand) -> None:
     gateway = await stand.gateway(is_plain=True)
     await _send(gateway, "a", "b")
