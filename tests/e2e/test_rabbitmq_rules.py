@@ -25,6 +25,10 @@ LARGE = b"x" * 2 * 1024 * 1024  # more than a store takes by default
 DURABLE = pika.BasicProperties(delivery_mode=2)
 MADE = ("events", "orders", "their binding")
 KEPT = 5  # messages of a consumer
+TRACED = {
+    "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    "tracestate": "vendor=1",
+}
 ALARMS = {
     "memory": (("set_vm_memory_high_watermark", "0"), ("set_vm_memory_high_watermark", "0.4")),
     "disk": (("set_disk_free_limit", "900000GB"), ("set_disk_free_limit", "1MB")),
@@ -124,6 +128,27 @@ async def test_a_mandatory_publish_is_returned_by_the_broker_or_dead_lettered_af
 
     assert bodies == [b"before", b"during"]
     assert "NO_ROUTE" in json.dumps(dead)
+
+
+async def test_headers_with_a_trace_context_are_the_producers_on_the_wire_and_after_an_outage(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    def publish(body: bytes) -> None:
+        properties = pika.BasicProperties(delivery_mode=2, headers=TRACED)
+        channel.basic_publish("", "orders", body, properties)
+
+    async with site(gateways, tmp_path) as here, confirming(here) as channel:
+        await trio.to_thread.run_sync(publish, b"before")
+        await here.broker.kill()
+        await trio.to_thread.run_sync(publish, b"during")
+        await here.mend()
+        await until_depth(here, 2)
+        found = await trio.to_thread.run_sync(here.drained)
+
+    (first, before), (second, during) = found
+    assert (before, during) == (b"before", b"during")
+    assert first.headers == TRACED
+    assert {name: second.headers.get(name) for name in TRACED} == TRACED  # beside the way's own
 
 
 async def test_a_message_too_large_for_the_secondary_gets_a_nack_in_an_outage_alone(
