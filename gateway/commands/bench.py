@@ -17,7 +17,7 @@ from gateway.app.operations.benching import bench as run_bench
 from gateway.app.operations.ways_in import NamespaceChoice
 from gateway.app.runtime import Runtime
 from gateway.commands.place import add_place, complete_entity
-from gateway.commands.terminal import Duration, Invocation, command, printable, run
+from gateway.commands.terminal import Duration, Integer, Invocation, command, printable, run
 from gateway.demo.live import keep_shown
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
@@ -39,21 +39,21 @@ STEPS: Final = {"send": "sends", "complete": "completions", "send to receipt": "
 )
 @click.option(
     "--connections",
-    type=click.IntRange(1, 1000),
+    type=Integer(1, 1000),
     default=1,
     show_default=True,
     help="Connections that share the load.",
 )
 @click.option(
     "--in-flight",
-    type=click.IntRange(1, 10_000),
+    type=Integer(1, 10_000),
     default=10,
     show_default=True,
     help="Messages of each connection that are in progress together.",
 )
 @click.option(
     "--size",
-    type=click.IntRange(1, LARGEST),
+    type=Integer(1, LARGEST),
     default=1024,
     show_default=True,
     help="Bytes of a body.",
@@ -61,7 +61,7 @@ STEPS: Final = {"send": "sends", "complete": "completions", "send to receipt": "
 @click.option(
     "--for", "seconds", type=Duration(above_zero=True), help="Duration of the load.  [default: 10s]"
 )
-@click.option("--count", type=click.IntRange(1), help="Messages at most.")
+@click.option("--count", type=Integer(1), help="Messages at most.")
 def bench(invocation: Invocation, place: NamespaceChoice, entity: str, **given: Any) -> None:
     """
     Send messages to QUEUE and receive them, and show rates and latencies.

@@ -19,6 +19,7 @@ from gateway.app.runtime import Runtime
 from gateway.commands.place import add_place, complete_entity
 from gateway.commands.terminal import (
     Duration,
+    Integer,
     Invocation,
     add_config,
     add_json,
@@ -44,7 +45,7 @@ _add_lock = click.option(
 )
 _add_deliveries = click.option(
     "--max-delivery-count",
-    type=click.IntRange(1),
+    type=Integer(1),
     help="Deliveries after which a message is dead-lettered.",
 )
 _add_sessions = click.option("--sessions", is_flag=True, help="Each message needs a session id.")

@@ -12,6 +12,7 @@ from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.following import follow_events, last_events
 from gateway.commands.admin import add_admin, with_keys_when_used
 from gateway.commands.terminal import (
+    Integer,
     Interrupted,
     Invocation,
     command,
@@ -29,7 +30,7 @@ _HEAD: Final = ("timestamp", "level", "event")
 @click.option("--follow", "-f", is_flag=True, help="Show each further event, until Ctrl-C.")
 @click.option(
     "--recent",
-    type=click.IntRange(0, 1_000_000),
+    type=Integer(0, 1_000_000),
     default=20,
     show_default=True,
     help="The most past events to show.",

@@ -19,6 +19,7 @@ from gateway.app.operations.key_rotation import ENVELOPE, KeyRotation, KeysRead
 from gateway.commands.admin import add_gateway
 from gateway.commands.terminal import (
     Invocation,
+    Number,
     add_config,
     add_json,
     failing_in_words,
@@ -52,7 +53,7 @@ def keys() -> None:
 @click.option("--finish", is_flag=True, help="End the old key.")
 @click.option(
     "--wait",
-    type=click.FloatRange(0.0, 600.0),
+    type=Number(0.0, 600.0),
     default=15.0,
     show_default=True,
     help="Of the envelope: seconds for the pair's processes to tell that they have the keys.",

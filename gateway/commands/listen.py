@@ -18,6 +18,7 @@ from gateway.commands.admin import add_admin_access, add_gateway
 from gateway.commands.place import add_body_type, complete_entity
 from gateway.commands.terminal import (
     Duration,
+    Integer,
     Invocation,
     add_config,
     add_json,
@@ -73,15 +74,15 @@ class CountOrOff(click.ParamType[int | None]):
 @click.option("--namespace", metavar="NAME", help="Default: the gateway here, else the primary.")
 @click.option("--through-gateway", is_flag=True, help="Never connect to the primary directly.")
 @click.option("--wait-for-queue", "waits_for_queue", is_flag=True, help="Wait for a missing queue.")
-@click.option("--report", type=click.IntRange(3), hidden=True, help="A socket of the agent.")
+@click.option("--report", type=Integer(3), hidden=True, help="A socket of the agent.")
 @click.option("--metrics", metavar="HOST:PORT", help="Open an endpoint `admin` at this address.")
 @click.option(
     "--triggers", metavar="URL", multiple=True, help="An admin endpoint that sends triggers."
 )
-@click.option("--tasks", type=click.IntRange(1), help="Receiving tasks per queue at the start.")
-@click.option("--max-tasks", type=click.IntRange(1), help="Most receiving tasks per queue.")
-@click.option("--batch", type=click.IntRange(1, 1000), help="Most messages of one receive.")
-@click.option("--parallel", type=click.IntRange(1), help="Most handlers at once.")
+@click.option("--tasks", type=Integer(1), help="Receiving tasks per queue at the start.")
+@click.option("--max-tasks", type=Integer(1), help="Most receiving tasks per queue.")
+@click.option("--batch", type=Integer(1, 1000), help="Most messages of one receive.")
+@click.option("--parallel", type=Integer(1), help="Most handlers at once.")
 @click.option(
     "--poison-after",
     "poison_threshold",

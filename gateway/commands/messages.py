@@ -30,7 +30,7 @@ from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_gateway, with_keys_when_used
 from gateway.commands.lines import delivery_head, delivery_lines, delivery_value, write_body
 from gateway.commands.place import add_body_type, add_place, complete_entity
-from gateway.commands.terminal import Duration, Invocation, command, printable, run
+from gateway.commands.terminal import Duration, Integer, Invocation, command, printable, run
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Message, Settlement
 
@@ -91,9 +91,7 @@ def send(invocation: Invocation, where: Where, body: str, **given: Any) -> None:
 
 @command
 @add_where
-@click.option(
-    "--count", type=click.IntRange(1), default=1, show_default=True, help="Messages at most."
-)
+@click.option("--count", type=Integer(1), default=1, show_default=True, help="Messages at most.")
 @click.option(
     "--wait", type=Duration(), default="1s", show_default=True, help="Time to wait for each."
 )
@@ -133,11 +131,9 @@ def receive(
 
 @command
 @add_where
+@click.option("--count", type=Integer(1), default=10, show_default=True, help="Messages at most.")
 @click.option(
-    "--count", type=click.IntRange(1), default=10, show_default=True, help="Messages at most."
-)
-@click.option(
-    "--from", "start", type=click.IntRange(0), default=0, help="The sequence number to start from."
+    "--from", "start", type=Integer(0), default=0, help="The sequence number to start from."
 )
 @click.option("--dead-letters", is_flag=True, help="Peek the dead-letter sub-queue.")
 def peek(invocation: Invocation, where: Where, count: int, start: int, dead_letters: bool) -> None:
@@ -151,9 +147,7 @@ def peek(invocation: Invocation, where: Where, count: int, start: int, dead_lett
 @command
 @add_gateway
 @click.argument("queue", shell_complete=complete_entity)
-@click.option(
-    "--size", type=click.IntRange(0), default=0, help="Size of the message in bytes, if known."
-)
+@click.option("--size", type=Integer(0), default=0, help="Size of the message in bytes, if known.")
 def trigger(invocation: Invocation, queue: str, size: int, admin: AdminChoice) -> None:
     """Tell the listeners of QUEUE of a message that didn't come through the gateway."""
     config, admin = with_keys_when_used(invocation, admin)

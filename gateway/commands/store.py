@@ -17,6 +17,7 @@ from gateway.app.runtime import Runtime
 from gateway.commands.lines import finding_line
 from gateway.commands.terminal import (
     Invocation,
+    Number,
     add_config,
     add_json,
     failing_in_words,
@@ -81,7 +82,7 @@ def check(invocation: Invocation, path: Path, accept_loss: bool, target: Path | 
 @click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--rate-limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=RATE_LIMIT,
     show_default=True,
     metavar="MIB",

@@ -158,6 +158,18 @@ def ask_consent(consequence: str, name: str) -> None:
         raise Failure(f"{typed!r} isn't {name!r}: nothing was done")
 
 
+class Integer(click.IntRange):
+    """An integer within limits, which the help shows behind it."""
+
+    name = "integer"
+
+
+class Number(click.FloatRange):
+    """A number within limits, which the help shows behind it."""
+
+    name = "number"
+
+
 class Duration(click.ParamType[float]):
     """A number of seconds, from `250ms`, `10s`, `5m`; `above_zero`: 0 is refused."""
 

@@ -22,8 +22,10 @@ from gateway.commands.admin import add_gateway
 from gateway.commands.place import complete_entity
 from gateway.commands.terminal import (
     Duration,
+    Integer,
     Interrupted,
     Invocation,
+    Number,
     add_reason,
     add_yes,
     ask_consent,
@@ -90,14 +92,14 @@ WHOLE: Final = {
 @click.option("--no-load", is_flag=True, help="Send nothing: watch the real load.")
 @click.option(
     "--rate",
-    type=click.FloatRange(0.1, 1000.0),
+    type=Number(0.1, 1000.0),
     default=20.0,
     show_default=True,
     help="Messages a second of each producer.",
 )
 @click.option(
     "--producers",
-    type=click.IntRange(1, 100),
+    type=Integer(1, 100),
     default=2,
     show_default=True,
     help="Producers of the load.",

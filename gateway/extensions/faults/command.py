@@ -11,6 +11,7 @@ from gateway.commands.admin import add_gateway, give
 from gateway.commands.place import complete_entity
 from gateway.commands.terminal import (
     Duration,
+    Integer,
     Invocation,
     add_config,
     add_json,
@@ -72,7 +73,7 @@ def _member(name: str) -> Callable[[Callable[..., None]], click.Command]:
     metavar="NAME|PATTERN",
     help="The access policy or account of a client. Repeatable. Default: every client.",
 )
-@click.option("--count", type=click.IntRange(1), help="End after so many operations.")
+@click.option("--count", type=Integer(1), help="End after so many operations.")
 @click.option("--for", "seconds", type=Duration(above_zero=True), help="End after so long.")
 @click.option(
     "--delay", type=Duration(), default="1s", show_default=True, help="Of busy and delay."

@@ -12,6 +12,7 @@ from gateway.app.operations import asking
 from gateway.app.operations.admin_choice import AdminChoice
 from gateway.commands.admin import add_gateway, give, with_keys_when_used
 from gateway.commands.terminal import (
+    Integer,
     Invocation,
     add_reason,
     add_yes,
@@ -32,7 +33,7 @@ from gateway.extensions.purge.order import PURGE, PurgeAnswer, PurgeOrder
 @add_yes
 @click.option(
     "--messages",
-    type=click.IntRange(0),
+    type=Integer(0),
     help="How many you have seen: if there are more, nothing is deleted. Default: those now.",
 )
 def purge(invocation: Invocation, admin: AdminChoice, queue: str, **given: Any) -> None:

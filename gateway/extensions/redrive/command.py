@@ -19,7 +19,16 @@ from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_gateway
 from gateway.commands.place import complete_entity
-from gateway.commands.terminal import Duration, Invocation, add_reason, command, printable, run
+from gateway.commands.terminal import (
+    Duration,
+    Integer,
+    Invocation,
+    Number,
+    add_reason,
+    command,
+    printable,
+    run,
+)
 from gateway.domain.dead_letters import EXPIRED
 from gateway.domain.errors import InvalidRequest
 from gateway.extensions.redrive import redriving
@@ -101,7 +110,7 @@ def add_filters(function: Callable[..., None]) -> Callable[..., None]:
 @add_reason
 @click.option(
     "--rate",
-    type=click.FloatRange(0.0),
+    type=Number(0.0),
     default=100.0,
     show_default=True,
     help="Maximum messages per second; 0: no limit.",
@@ -165,7 +174,7 @@ def redrive(
 @click.option("--reason", hidden=True, default="", expose_value=False, callback=_refuse_reason)
 @click.option(
     "--peek",
-    type=click.IntRange(0, MOST_REDRIVEN),
+    type=Integer(0, MOST_REDRIVEN),
     default=0,
     help="Show so many of them, without their bodies.",
 )
