@@ -84,6 +84,8 @@ class Client:
     clone: Clone | None = None  # None: the tests are ours
     what: str = "its own tests"
     run: Callable[..., Mapping[str, Result]]  # in the folder with its files
+    # As `run`, less the tests that wait for ever for the broker's management.
+    run_alone: Callable[..., Mapping[str, Result]] | None = None
     needs: Sequence[str | Path] = ()
     stand_ins: Mapping[str, Path] = attrs.field(factory=dict)  # instead of some of its files
 
@@ -141,6 +143,19 @@ def _run(client: Client, release: Release, wishes: Wishes) -> dict[str, Result]:
         ) as served,
     ):
         through = client.tested(attrs.evolve(broker, port=served.port), wishes)
+    return {
+        name: _compared(directly.get(name), through.get(name)) for name in {**directly, **through}
+    }
+
+
+def _run_embedded(client: Client, wishes: Wishes) -> dict[str, Result]:
+    """Through a gateway without a RabbitMQ, whose management isn't there."""
+    os.environ["INTEROP_RABBITMQ"] = "guest"
+    with _broker(client.name, RABBITMQ_4) as broker:
+        directly = client.tested(broker, wishes)
+        with gateway("rabbitmq/embedded.toml", name=f"{client.name}-gateway") as served:
+            alone = attrs.evolve(client, run=client.run_alone or client.run)
+            through = alone.tested(Place(served.port, broker.management), wishes)
     return {
         name: _compared(directly.get(name), through.get(name)) for name in {**directly, **through}
     }
@@ -264,6 +279,7 @@ CLIENTS: Final = (
         language="Go",
         clone=Clone("rabbitmq/amqp091-go", "28da80d"),
         run=partial(run_go, "-tags=integration"),
+        run_alone=partial(run_go, "-tags=integration", "-skip=Recovery"),
         needs=(GO,),
     ),
     Client(
@@ -288,7 +304,11 @@ CLIENTS: Final = (
 
 def _family(client: Client) -> Family:
     """A client's tests before each release: RabbitMQ 4, and the one that is installed."""
-    releases = {"": ("RabbitMQ 4.0", RABBITMQ_4), "-3": ("RabbitMQ 3.10", INSTALLED)}
+    ways = {
+        "": ("RabbitMQ 4.0", partial(_run, client, RABBITMQ_4)),
+        "-3": ("RabbitMQ 3.10", partial(_run, client, INSTALLED)),
+        "-embedded": ("embedded stores, without RabbitMQ", partial(_run_embedded, client)),
+    }
     return Family(
         name=f"rabbitmq-{client.name}",
         language=client.language,
@@ -298,9 +318,9 @@ def _family(client: Client) -> Family:
                 client=client.name,
                 version=client.version,
                 what=f"{client.what}, through the endpoint `rabbitmq` before {name}",
-                run=partial(_run, client, release),
+                run=run,
             )
-            for suffix, (name, release) in releases.items()
+            for suffix, (name, run) in ways.items()
         ),
         missing=client.missing,
     )
