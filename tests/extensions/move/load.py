@@ -22,11 +22,16 @@ class Load:
     prefix: str = ""  # of the bodies
     accepted: set[str] = attrs.field(factory=set)
     received: Counter[str] = attrs.field(factory=Counter)
+    over: bool = False
     longest: float = 0.0  # seconds of an accepted send
     _numbers: "count[int]" = attrs.field(factory=count)
 
     async def run(self, receivers: int) -> None:
-        """Send and receive until cancelled."""
+        """
+        Send and receive until `over` is set. A cancellation lets a request go on, whose message
+        is locked for nobody.
+        """
+        self.over = False
         async with trio.open_nursery() as nursery:
             for _ in range(SENDERS):
                 nursery.start_soon(self._send)
@@ -34,7 +39,7 @@ class Load:
                 nursery.start_soon(self.receive)
 
     async def _send(self) -> None:
-        while True:
+        while not self.over:
             name = f"{self.prefix}{next(self._numbers)}"
             began = trio.current_time()
             try:
@@ -49,8 +54,8 @@ class Load:
             await trio.sleep(PAUSE)
 
     async def receive(self) -> None:
-        """Receive and complete until cancelled."""
-        while True:
+        """Receive and complete until `over` is set."""
+        while not self.over:
             try:
                 await self._receive_one()
             except OSError:
@@ -68,9 +73,10 @@ class Load:
 
     async def receive_all(self) -> None:
         """Return when each accepted message was received."""
+        self.over = False
         async with trio.open_nursery() as nursery:
             for _ in range(4):
                 nursery.start_soon(self.receive)
             while self.accepted - self.received.keys():  # noqa: ASYNC110 over the network
                 await trio.sleep(0.1)
-            nursery.cancel_scope.cancel()
+            self.over = True
