@@ -54,6 +54,20 @@ async def test_all_that_is_available_comes_before_an_empty_answer(broker, orders
 
 
 @needs(Capability.AVAILABLE)
+async def test_all_that_is_available_comes_also_if_some_of_it_is_held(broker, orders):
+    """The broker counts what is held, and delivers what a settlement makes room for."""
+    count, taken = 100, list[Delivery]()
+    await broker.send(orders, numbered(*range(count)))
+    async with broker.open_receiver(orders) as receiver:
+        while found := await available(receiver, 10):
+            taken += found
+            for delivery in found[::2]:
+                await receiver.settle(delivery, Complete())
+
+    assert len(set(ids(taken))) == count
+
+
+@needs(Capability.AVAILABLE)
 async def test_a_message_that_is_sent_while_a_look_is_cut_is_not_lost(broker, orders):
     async with broker.open_receiver(orders) as receiver:
         for number in range(ROUNDS):

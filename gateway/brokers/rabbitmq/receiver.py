@@ -61,6 +61,9 @@ LINGER_IF_CUT: Final = 5.0
 WORK: Final = 1.0
 # Seconds without a delivery, after which the broker is assumed to have sent all available messages.
 _GAP: Final = 0.005
+# Seconds for a message that is ready to be delivered to a consumer with room: a quorum queue has
+# taken some milliseconds. Another consumer may get it instead.
+_LATE: Final = 0.5
 _SAME_DATE: Final = 0.01  # seconds in which all deliveries get the date of the first
 
 
@@ -293,18 +296,23 @@ class RabbitmqReceiver:
 
     async def _poll_once(self, limit: int) -> None:
         """
-        Return when the messages have arrived that were available at the call. A queue serves its
-        consumers before it answers another request.
+        Return when the messages have arrived that were available at the call. A classic queue
+        serves its consumers before it answers another request. A quorum queue may do so after that;
+        its answer then counts messages as ready.
         """
         await trio.lowlevel.checkpoint()
         if self._deliveries.is_full:
             return
         await self._subscribed(limit)
-        channel = self._channel
+        channel, ready = self._channel, 0
         if channel is not None and not self._buffer:
             queue = await self._channels.name_of(self._entity)
-            await channel.call(DeclareQueue(queue=queue, passive=True))
+            answer = await channel.call(DeclareQueue(queue=queue, passive=True))
+            ready = getattr(answer, "message_count", 0)
         await self.catch_up()
+        if ready and self._has_consumer and not self._buffer:
+            with trio.move_on_after(_LATE):
+                await self._wait_for_one(limit)
 
     async def _wait_for_one(self, limit: int) -> None:
         if self._subscribing.locked() or not self._has_consumer:
