@@ -43,6 +43,7 @@ from gateway.ports import Broker, NewId, Observer, Receiver, WallClock
 PAGE: Final = 100  # names or messages of one request, as many as Service Bus lists at most
 BATCH: Final = 10  # dead letters that are locked together
 QUIET: Final = 3.0  # seconds without another dead letter, after which the queue counts as empty
+LONGEST_LOCK: Final = 60.0  # seconds of a lock that is waited for: five minutes are too long
 AT_ONCE: Final = 16  # queues
 LOCK_SHARE: Final = 3.0  # a message is moved with two thirds of its lock left
 ANSWER: Final = 10.0  # seconds that one request to the namespace may take
@@ -97,19 +98,22 @@ class LetterMover(abc.ABC):
             BrokerError: the namespace can't be asked for its backlog queues.
         """
         grouping = Grouping(selection, peek=peek)
-        problems: dict[str, BrokerError] = {}
+        problems: dict[str, bool] = {}  # each, and whether it is an outage
 
         async def survey_one(info: EntityInfo) -> None:
             try:
-                await self._survey(info, grouping)
+                missing = await self._survey(info, grouping)
             except BrokerError as error:
-                problems[f"{info.path}: {_why(error)}"] = error
+                problems[f"{info.path}: {_why(error)}"] = error.counts_as_outage
+            else:
+                if missing:
+                    problems[f"{info.path}: {missing}"] = False
 
         await self._on_each_queue(survey_one)
         return Survey(
             groups=grouping.groups(),
             problems=tuple(problems),
-            is_outage=any(error.counts_as_outage for error in problems.values()),
+            is_outage=any(problems.values()),
             samples=tuple(grouping.samples),
         )
 
@@ -151,22 +155,26 @@ class LetterMover(abc.ABC):
             for info in infos:
                 nursery.start_soon(turn, info)
 
-    async def _survey(self, info: EntityInfo, grouping: Grouping) -> None:
-        """Peek where that shows all dead letters; else receive the others and release them."""
+    async def _survey(self, info: EntityInfo, grouping: Grouping) -> str:
+        """
+        Peek where that shows all dead letters; else receive the others and release them. Return
+        what is missing; empty: nothing.
+        """
         taking = _Taking(self.dead_letters_of(info), info.dead_lettered)
         if taking.is_over:
-            return
+            return ""
         is_shown = await self._peek(taking, grouping)
         if taking.is_over or (is_shown and taking.expected is None):
-            return
+            return ""
         async with self.source.open_receiver(taking.queue) as receiver:
             while not taking.is_over:
                 new = await taking.next(receiver, PAGE)
                 if not new:
-                    return
+                    break
                 for delivery in new:
                     grouping.add(self.read(delivery))
                     _forget(receiver, delivery)
+        return taking.missing
 
     async def _peek(self, taking: "_Taking", grouping: Grouping) -> bool:
         """True if the namespace can peek; even then it may not show all messages."""
@@ -201,19 +209,32 @@ class _Taking:
         """All dead letters that were counted have been seen."""
         return self.expected is not None and len(self.seen) >= self.expected
 
+    @property
+    def missing(self) -> str:
+        """What the namespace counts and hasn't delivered; empty: nothing that is known of."""
+        if self.expected is None or self.is_over:
+            return ""
+        return (
+            f"{self.expected - len(self.seen)} of {self.expected} dead letters weren't received:"
+            " they are locked, perhaps by an earlier look, or gone; try again"
+        )
+
     def unseen(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         new = [each for each in deliveries if each.sequence_number not in self.seen]
         self.seen.update(each.sequence_number for each in new)
         return new
 
-    async def next(self, receiver: Receiver, limit: int) -> Sequence[Delivery]:
+    async def next(
+        self, receiver: Receiver, limit: int, patience: float = QUIET
+    ) -> Sequence[Delivery]:
         """
         Wait for dead letters that weren't seen yet. The result is empty if the queue says that
-        nothing is available; a queue that can't say it, or counts more, is asked for `QUIET`.
+        nothing is available; a queue that can't say it, or counts more, is asked for `patience`
+        seconds.
         """
         knows = None if self.expected is not None else offered(receiver, ReceivesAvailable)
         receive = receiver.receive if knows is None else knows.receive_available
-        with trio.move_on_after(QUIET):
+        with trio.move_on_after(patience):
             while found := await receive(limit):
                 if new := self.unseen(found):
                     return new
@@ -269,6 +290,14 @@ class _Moving:
                 f"{queue}: {count} messages were moved and are still dead letters"
             )
 
+    @property
+    def _patience(self) -> float:
+        """Seconds for what is counted and doesn't come: an earlier look may have locked it."""
+        if self._taking.expected is None or self._unconfirmed:
+            return QUIET
+        lock = self.info.properties.lock_duration.total_seconds()
+        return min(lock, LONGEST_LOCK) + QUIET
+
     async def _move_all(self) -> None:
         if self._taking.is_over:
             return
@@ -277,8 +306,12 @@ class _Moving:
         async with self.redrive.source.open_receiver(self._taking.queue) as receiver:
             while not self._taking.is_over:
                 # At most what can move within a second, as the locks run meanwhile.
-                new = await self._taking.next(receiver, self.shared.progress.within_rate(BATCH))
+                limit = self.shared.progress.within_rate(BATCH)
+                new = await self._taking.next(receiver, limit, self._patience)
                 if not new:
+                    missing = self._taking.missing
+                    if missing and not self._unconfirmed:  # which are told by themselves
+                        self.shared.record_problem(f"{self.info.path}: {missing}")
                     return
                 taken_at, date = trio.current_time(), self.redrive.clock()
                 for delivery in new:

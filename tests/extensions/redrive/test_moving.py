@@ -1,6 +1,7 @@
 """The requests by which dead letters are shown and moved, in their order."""
 
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import attrs
 import pytest
@@ -160,6 +161,20 @@ async def test_a_survey_of_two_queues_is_an_outage_if_one_of_them_is_out(harness
     assert survey.is_outage
 
 
+async def test_a_survey_says_how_many_are_counted_and_do_not_come(harness):
+    await bury(harness, *(message(f"m{n}") for n in range(3)))
+    source = Recorder(harness.secondary.store, can_peek=False)
+    async with harness.secondary.store.open_receiver(DEAD) as receiver:
+        await receiver.receive(1)
+        survey = await redrive_of(harness, source=source).survey(EVERYTHING)
+
+    assert survey.messages == 2
+    assert survey.problems == (
+        f"{QUEUE}: 1 of 3 dead letters weren't received: they are locked, perhaps by an earlier"
+        " look, or gone; try again",
+    )
+
+
 # --- moving
 
 
@@ -250,6 +265,36 @@ async def test_a_message_whose_lock_is_lost_before_its_move_is_moved_when_it_com
 
     assert await run(harness) == Redriven(moved=2)
     assert sorted(await harness.secondary.ids(SHORT)) == ["m1", "m2"]
+
+
+async def test_a_message_that_an_earlier_look_has_locked_is_moved_when_its_lock_ends(harness):
+    queue = backlog.queue_name(LABEL, 2)
+    properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=30))
+    await harness.secondary.store.create_queue(queue, properties)
+    await bury(harness, message("m1"), message("m2"), queue=queue)
+    async with harness.secondary.store.open_receiver(queue.dead_letter) as receiver:
+        await receiver.receive(1)
+
+        assert await run(harness) == Redriven(moved=2)
+
+
+async def test_a_message_that_stays_locked_is_told_after_a_minute(harness):
+    await bury(harness, message("m1"), message("m2"))
+    began = trio.current_time()
+    async with harness.secondary.store.open_receiver(DEAD) as receiver, trio.open_nursery() as held:
+        [delivery] = await receiver.receive(1)
+        held.start_soon(renewed, receiver, delivery)
+        done = await run(harness)
+        held.cancel_scope.cancel()
+
+    assert (done.moved, trio.current_time() - began) == (1, 63.0)
+    assert "1 of 2 dead letters weren't received" in done.problems[0]
+
+
+async def renewed(receiver, delivery):
+    while True:
+        await receiver.renew(delivery)
+        await trio.sleep(1)
 
 
 async def test_a_move_in_progress_is_finished_on_cancellation(harness):
