@@ -211,7 +211,7 @@ class _Taking:
 
     @property
     def missing(self) -> str:
-        """What the namespace counts and hasn't delivered; empty: nothing that is known of."""
+        """The dead letters that are counted and didn't come, as a text; empty: none is known of."""
         if self.expected is None or self.is_over:
             return ""
         return (

@@ -1,0 +1,282 @@
+"""
+Dead letters of a queue, shown and moved back as an operator does it: by `pairgate dead-letters` and
+`pairgate redrive`, before each kind of namespace.
+
+    10,000 messages, half of them dead-lettered for the reason "even", half for "odd"
+    ──shown──▶ those of "even" moved with a property, 100 a second, stopped by Ctrl-C in between
+    ──moved on──▶ those of "odd" moved without a limit ──▶ all received
+
+A message that is lost, or twice without having been told, is an error; so is one of the other
+reason with the property, or a count that the command shows wrongly.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.fleet import open_fleet
+from benchmarks.machine import facts
+from gateway.app.namespaces import enter
+from gateway.app.runtime import Runtime
+from gateway.capabilities.settling import settle_or_raise
+from gateway.config.file import load
+from gateway.demo.machines import KEY, KEY_NAME, broker_config
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import EntityExists
+from gateway.domain.message import Complete, DeadLetter, Delivery, Message, Settlement
+from gateway.ports import Broker
+from tests.harness.azurite import ACCOUNT, azurite
+from tests.harness.azurite import KEY as ACCOUNT_KEY
+from tests.harness.rabbitmq import USER, rabbitmq
+from tests.harness.secret_files import write_secret
+
+KINDS: Final = ("servicebus", "rabbitmq", "storage-queue")
+QUEUE: Final = EntityPath("orders")
+EVEN, ODD = REASONS = ("even", "odd")
+RATE: Final = 100  # messages a second
+TOGETHER: Final = 32  # messages of one receive: the most of Storage Queue
+TOLD: Final = re.compile(r"message (\S+) is still a dead letter, and may have been moved")
+ONLY_EVEN: Final = ("redrive", str(QUEUE), "--with-reason", EVEN)
+COMMAND: Final = (sys.executable, "-m", "gateway")
+ROOT: Final = Path(__file__).parents[1]
+
+
+class WrongCount(Exception):
+    """A count that the commands show, or a result of theirs, is wrong."""
+
+
+@attrs.frozen(kw_only=True)
+class Found:
+    """A run before one kind of namespace."""
+
+    kind: str
+    stopped_at: int  # messages that were moved before Ctrl-C
+    rate: float  # messages a second until then
+    unlimited: float
+    told: int  # copies whose outcome was unknown, which the command named
+
+
+# --- namespaces
+
+
+@asynccontextmanager
+async def namespace_of(kind: str, folder: Path) -> AsyncIterator[str]:
+    """Yield the table of a namespace of that kind, which runs."""
+    secret = folder / "secret"
+    if kind == "servicebus":
+        write_secret(secret, KEY)
+        async with open_fleet(folder) as fleet:
+            config = broker_config().replace('"service-bus-http"', '"service-bus"')
+            store = await fleet.start("store", config)
+            yield (
+                f'url = "servicebus:Endpoint=sb://127.0.0.1:{store.port}/;'
+                f'SharedAccessKeyName={KEY_NAME};UseDevelopmentEmulator=true;"\n'
+                f'key = {{ file = "{secret}" }}'
+            )
+    elif kind == "rabbitmq":
+        write_secret(secret, USER)
+        async with rabbitmq(folder / "rabbitmq") as (_, port):
+            url = f"rabbitmq://{USER}@127.0.0.1:{port}/"
+            yield f'url = "{url}"\npassword = {{ file = "{secret}" }}'
+    else:
+        write_secret(secret, ACCOUNT_KEY)
+        async with azurite(folder / "azurite") as (_, port):
+            place = f"QueueEndpoint=http://127.0.0.1:{port}/{ACCOUNT}"
+            url = f"storage-queue:AccountName={ACCOUNT};{place}"
+            yield f'url = "{url}"\nkey = {{ file = "{secret}" }}'
+
+
+@asynccontextmanager
+async def opened(config: Path) -> AsyncIterator[Broker]:
+    """The namespace of that configuration, as the gateway opens it."""
+    loaded = load(config, environ=os.environ, here=config.parent).config
+    async with AsyncExitStack() as stack:
+        [namespace] = loaded.namespaces.values()
+        yield await enter(stack, namespace, Runtime())
+
+
+# --- messages
+
+
+def reason_of(delivery: Delivery) -> str:
+    return REASONS[int(delivery.message.body) % 2]
+
+
+async def settled(broker: Broker, count: int, how: Settlement | None = None) -> list[Message]:
+    """Receive so many messages and settle each; None: dead-letter it for its reason."""
+    found: list[Message] = []
+    async with broker.open_receiver(QUEUE) as receiver:
+        while len(found) < count:
+            with trio.move_on_after(30) as scope:
+                some = await receiver.receive(TOGETHER)
+            if scope.cancelled_caught:
+                break
+            await settle_or_raise(
+                receiver, [(each, how or DeadLetter(reason=reason_of(each))) for each in some]
+            )
+            found += [each.message for each in some]
+    return found
+
+
+async def bury(broker: Broker, count: int) -> None:
+    """Let the queue have so many dead letters, and no message."""
+    try:
+        await broker.create_queue(QUEUE, QueueProperties())
+    except EntityExists:
+        await trio.lowlevel.checkpoint()
+    for start in range(0, count, 100):
+        numbers = range(start, min(start + 100, count))
+        messages = [Message(message_id=f"m{each}", body=b"%d" % each) for each in numbers]
+        for first in range(0, len(messages), TOGETHER):
+            await broker.send(QUEUE, messages[first : first + TOGETHER])
+    check("dead-lettered", len(await settled(broker, count)), count)
+
+
+def check(what: str, found: object, expected: object) -> None:
+    """Raises: WrongCount: they differ."""
+    if found != expected:
+        raise WrongCount(f"{what}: {expected} expected, found {found}")
+
+
+# --- the commands
+
+
+@attrs.frozen
+class Commands:
+    config: Path
+
+    async def run(self, *words: str, after: float | None = None) -> Any:
+        """The JSON that the command prints; `after` so many seconds it gets Ctrl-C."""
+        command = [*COMMAND, *words, "--config", str(self.config), "--json"]
+        async with trio.open_nursery() as nursery:
+            process = await nursery.start(
+                partial(
+                    trio.run_process,
+                    command,
+                    cwd=self.config.parent,
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                    stdout=subprocess.PIPE,
+                    stderr=None,
+                    check=False,
+                )
+            )
+            if after is not None:
+                await trio.sleep(after)
+                process.send_signal(signal.SIGINT)
+            printed = b"".join([part async for part in process.stdout])
+        if not printed:
+            raise WrongCount(f"{' '.join(words)}: nothing printed")
+        return json.loads(printed)
+
+
+async def measure(kind: str, count: int, folder: Path) -> Found:
+    """Raises: WrongCount."""
+    config = folder / "pairgate.toml"
+    async with namespace_of(kind, folder) as table:
+        config.write_text(f"[namespaces.test]\n{table}\n")
+        async with opened(config) as broker:
+            await bury(broker, count)
+        look = await _look(Commands(config), count)
+        found, told = await _move(Commands(config), kind, count, look)
+        async with opened(config) as broker:
+            received = await settled(broker, count + len(told), Complete())
+    judge(received, count, told)
+    return found
+
+
+async def _look(commands: Commands, count: int) -> float:
+    """Return the seconds that a look takes, with which a command that moves begins."""
+    shown = await commands.run("dead-letters", str(QUEUE), "--peek", "20")
+    groups = {each["reason"]: each["messages"] for each in shown["groups"]}
+    check("shown", groups, {EVEN: count // 2, ODD: count - count // 2})
+    check("samples", len(shown["samples"]), 20)
+    began = time.monotonic()
+    looked = await commands.run(*ONLY_EVEN)
+    if not looked["problems"]:  # Storage Queue hides for a while what was just looked at
+        check("to be moved", looked["moves"], count // 2)
+    return time.monotonic() - began
+
+
+async def _move(
+    commands: Commands, kind: str, count: int, look: float
+) -> tuple[Found, Sequence[str]]:
+    """Move all; return the ids of copies whose outcome is unknown, too."""
+    half = count // 2
+    move = (*ONLY_EVEN, "--execute", "--set", "fixed=yes", "--rate", str(RATE))
+    seconds = random.uniform(0.3, 0.6) * half / RATE
+    first = await commands.run(*move, after=look + seconds)
+    second = await commands.run(*move)
+    check("moved", first["moved"] + second["moved"], half)
+    began = time.monotonic()
+    rest = await commands.run("redrive", str(QUEUE), "--execute", "--rate", "0")
+    check("moved without a limit", rest["moved"], count - half)
+    unlimited = rest["moved"] / (time.monotonic() - began)
+    problems = [each for part in (first, second, rest) for each in part["problems"]]
+    told = [told[1] for each in problems if (told := TOLD.search(each))]
+    rate = first["moved"] / seconds
+    stopped_at = first["moved"]
+    found = Found(kind=kind, stopped_at=stopped_at, rate=rate, unlimited=unlimited, told=len(told))
+    return found, told
+
+
+def judge(found: Sequence[Message], count: int, told: Sequence[str]) -> None:
+    """Raises: WrongCount: a message is lost, or twice and wasn't told, or has another's change."""
+    times = Counter(int(each.body) for each in found)
+    check("lost", [each for each in range(count) if not times[each]], [])
+    twice = [each for each in range(count) if times[each] > 1]
+    check("twice without being told", [each for each in twice if f"m{each}" not in told], [])
+    wrong = [
+        each.body
+        for each in found
+        if (each.properties.get("fixed") == "yes") != (int(each.body) % 2 == 0)
+    ]
+    check("with the change of others", wrong, [])
+
+
+def show(found: Sequence[Found], count: int, console: Console) -> None:
+    table = Table("namespace", "stopped at", "a second", "then, a second", "told", box=SIMPLE_HEAD)
+    for each in found:
+        rates = f"{each.rate:.0f}", f"{each.unlimited:.0f}"
+        table.add_row(each.kind, str(each.stopped_at), *rates, str(each.told))
+    console.print(f"{count:,} dead letters of one queue, with a rate of {RATE} a second")
+    console.print(table)
+    console.print("None was lost, and none came twice that the command hadn't told.")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.dead_letters", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, metavar="KIND")
+    parser.add_argument("--messages", type=int, default=10_000)
+    arguments = parser.parse_args()
+    console, found = Console(), []
+    for kind in arguments.only:
+        with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as name:
+            folder = Path(name)
+            about = facts(folder)
+            found.append(trio.run(measure, kind, arguments.messages, folder))
+    show(found, arguments.messages, console)
+    console.print(", ".join(f"{name}: {value}" for name, value in about.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
