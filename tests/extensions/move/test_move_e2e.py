@@ -1,6 +1,7 @@
 """`pairgate move` of a running gateway, under load, with the process killed at each stage."""
 
 import json
+import shlex
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.e2e.commands import ADMIN, run
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rest import request, send, take
 from tests.extensions.move.load import Load
+from tests.pages import blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -184,3 +186,15 @@ async def test_a_gateway_that_can_not_know_the_stages_does_not_start(gateways: G
 
     assert await gateway.wait() == 1
     assert "move.state" in "".join(gateway.garbage)
+
+
+async def test_the_commands_of_the_page_are_taken_in_their_order(gateways: Gateways) -> None:
+    gateway = await started(gateways)
+    page = blocks("docs/how-to/operate/move-to-another-broker.md", "sh")
+
+    for line in "".join(page).splitlines():
+        program, *words = shlex.split(line, comments=True)
+        code, _, errors = await run(gateway.folder, *words)
+        assert (program, code) == ("pairgate", 0), errors
+
+    await until(gateway, "old")  # the page's roll back
