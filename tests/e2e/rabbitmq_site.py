@@ -57,9 +57,12 @@ class Site:
             connection.close()
 
     def declare(self) -> None:
-        """Let the gateway know the queue of the tasks, whose publisher may still start."""
+        """Let the gateway know what publishers use that may still start."""
         connection = self.connect()
-        connection.channel().queue_declare(TAKEN, durable=True)
+        channel = connection.channel()
+        channel.queue_declare(TAKEN, durable=True)
+        for kind in BINDINGS:
+            channel.exchange_declare(PREFIX + kind, kind, durable=True)
         connection.close()
 
     def start_in_outage(self) -> None:
