@@ -112,14 +112,7 @@ class KnownTopology:
         current = self._known[key].values
         if current is None:
             return False
-        names = _QUEUE if isinstance(request, commands.Queue.Declare) else _EXCHANGE
-        for name, received, there in zip(names, _values(request), current, strict=True):
-            if received != there:
-                argument, ours, theirs = _difference(name, received, there)
-                raise Inequivalent(
-                    f"PRECONDITION_FAILED - inequivalent arg '{argument}' for {key[1]} '{key[2]}'"
-                    f" in vhost '{vhost}': received {ours} but current is {theirs}"
-                )
+        check_declaration(vhost, request, current)
         return True
 
     def _forget(self, vhost: str, kind: type[_Bind], unbind: Any) -> None:
@@ -143,6 +136,24 @@ class KnownTopology:
 def _values(request: _Declare) -> tuple[Any, ...]:
     names = _QUEUE if isinstance(request, commands.Queue.Declare) else _EXCHANGE
     return tuple(getattr(request, name) or None for name in names)
+
+
+def check_declaration(vhost: str, request: _Declare, current: Sequence[Any]) -> None:
+    """
+    Compare a declaration with the values of what is there, in the order of `_QUEUE` or `_EXCHANGE`.
+
+    Raises:
+        Inequivalent: they differ.
+    """
+    names = _QUEUE if isinstance(request, commands.Queue.Declare) else _EXCHANGE
+    _, kind, name, *_ = _key_of(vhost, request)
+    for each, received, there in zip(names, _values(request), current, strict=True):
+        if received != (there or None):
+            argument, ours, theirs = _difference(each, received, there)
+            raise Inequivalent(
+                f"PRECONDITION_FAILED - inequivalent arg '{argument}' for {kind} '{name}'"
+                f" in vhost '{vhost}': received {ours} but current is {theirs}"
+            )
 
 
 def _difference(name: str, received: Any, current: Any) -> tuple[str, str, str]:

@@ -18,7 +18,11 @@ from gateway.changes import Changes
 from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound
-from gateway.frontends.rabbitmq.known_topology import Inequivalent, KnownTopology
+from gateway.frontends.rabbitmq.known_topology import (
+    Inequivalent,
+    KnownTopology,
+    check_declaration,
+)
 from gateway.frontends.rabbitmq_broker.names import entity_of
 from gateway.frontends.rabbitmq_broker.queue_terms import QueueTerms, read_terms
 from gateway.frontends.rabbitmq_broker.refusals import (
@@ -139,8 +143,7 @@ class ServedVhost:
         try:
             self._known.answer(VHOST, request)
         except Inequivalent as error:
-            text = str(error).partition(" - ")[2]
-            raise ClientRefused(PRECONDITION_FAILED, text) from error
+            raise _refusal_of(error) from error
 
     async def _make(self, request: commands.Queue.Declare, owner: object) -> ServedQueue:
         if not request.queue:
@@ -371,17 +374,12 @@ class ServedVhost:
         await self._flush()
 
     def _check_exchange(self, request: commands.Exchange.Declare) -> None:
-        current = self.table.exchanges[request.exchange]
-        for name in ("type", "durable", "auto_delete", "internal"):
-            received = getattr(request, "exchange_type" if name == "type" else name)
-            there = current.kind if name == "type" else getattr(current, name)
-            if (received or False) != (there or False):
-                raise ClientRefused(
-                    PRECONDITION_FAILED,
-                    f"inequivalent arg '{name}' for exchange '{request.exchange}' in vhost"
-                    f" '{VHOST}': received '{_word(received)}' but current is '{_word(there)}'",
-                )
-        self._check_equivalent(request)
+        there = self.table.exchanges[request.exchange]
+        current = there.kind, there.durable, there.auto_delete, there.internal, there.arguments
+        try:
+            check_declaration(VHOST, request, current)
+        except Inequivalent as error:
+            raise _refusal_of(error) from error
 
     def check_exchange(self, name: str) -> RoutingExchange:
         """Raises: ClientRefused: there is no such exchange."""
@@ -472,8 +470,8 @@ def _check_arguments(new: Binding, exchange: RoutingExchange) -> None:
         raise ClientRefused(PRECONDITION_FAILED, f"Invalid x-match field value {matches!r:.100}")
 
 
-def _word(given: object) -> object:
-    return str(given).lower() if isinstance(given, bool) else given
+def _refusal_of(error: Inequivalent) -> ClientRefused:
+    return ClientRefused(PRECONDITION_FAILED, str(error).partition(" - ")[2])
 
 
 def _exchange_of(request: commands.Exchange.Declare) -> RoutingExchange:
