@@ -3,12 +3,16 @@
 from gateway.app.assembly.parts import Parts
 from gateway.config.options import Config
 from gateway.frontends.auth import Authorizer
-from gateway.frontends.rabbitmq_broker.connection import BrokerTarget
-from gateway.frontends.rabbitmq_broker.frontend import RabbitmqBrokerFrontend
+from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
+from gateway.frontends.rabbitmq_broker.connection import BrokerTarget, ServedConnection
 
 
-def make_broker(config: Config, parts: Parts, authorizer: Authorizer) -> RabbitmqBrokerFrontend:
-    """Make the front end of a namespace that isn't RabbitMQ's."""
+def make_broker(
+    config: Config, parts: Parts, authorizer: Authorizer
+) -> RabbitmqFrontend[BrokerTarget]:
+    """
+    Make the front end of a namespace that isn't RabbitMQ's. The process runs `parts.upkeep`, too.
+    """
     assert parts.upkeep is not None, "the process leads"
     target = BrokerTarget(
         vhost=parts.upkeep.vhost,
@@ -18,4 +22,4 @@ def make_broker(config: Config, parts: Parts, authorizer: Authorizer) -> Rabbitm
         most_waiting=config.limits.amqp.max_pending,
         most_bytes=config.limits.amqp.max_pending_bytes,
     )
-    return RabbitmqBrokerFrontend(target)
+    return RabbitmqFrontend(target, ServedConnection)

@@ -19,6 +19,7 @@ from gateway.domain.message import Message
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
 from gateway.frontends.rabbitmq.login_policies import LoginPolicies
+from gateway.frontends.rabbitmq.relayed_connection import RelayedConnection
 from gateway.frontends.rabbitmq.session import RelayTarget
 from gateway.wire.rabbitmq.frames import METHOD, ProtocolError, content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader
@@ -157,7 +158,8 @@ async def _converse(data: bytes, step: int, serve: Callable[[Stream], Any]) -> N
                 slow=2.0,
                 vhost="/",
                 policies=LoginPolicies(Authorizer((), wall_clock=now)),
-            )
+            ),
+            RelayedConnection,
         )
         client, end = memory_stream_pair()
         with trio.fail_after(END):

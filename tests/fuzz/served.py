@@ -8,9 +8,9 @@ from trio.testing import MockClock, memory_stream_pair
 
 from gateway.domain.access import AccessPolicy, Right
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
 from gateway.frontends.rabbitmq.known_topology import KnownTopology
-from gateway.frontends.rabbitmq_broker.connection import BrokerTarget
-from gateway.frontends.rabbitmq_broker.frontend import RabbitmqBrokerFrontend
+from gateway.frontends.rabbitmq_broker.connection import BrokerTarget, ServedConnection
 from gateway.frontends.rabbitmq_broker.routed_sends import RoutedSends
 from gateway.frontends.rabbitmq_broker.upkeep import QueueUpkeep
 from gateway.frontends.rabbitmq_broker.vhost import ServedVhost
@@ -55,7 +55,8 @@ async def _converse(data: bytes, step: int) -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(read_all, client)
                 nursery.start_soon(write_all, client, data, step)
-                await RabbitmqBrokerFrontend(target).serve_connection(end)
+                frontend = RabbitmqFrontend(target, ServedConnection)
+                await frontend.serve_connection(end)
                 nursery.cancel_scope.cancel()
         around.cancel_scope.cancel()
     ServedVhost(broker=broker, known=known, flush=trio.lowlevel.checkpoint)  # after a restart

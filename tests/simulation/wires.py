@@ -34,6 +34,7 @@ from gateway.domain.message import Complete
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
 from gateway.frontends.rabbitmq.login_policies import LoginPolicies
+from gateway.frontends.rabbitmq.relayed_connection import RelayedConnection
 from gateway.frontends.rabbitmq.session import RelayTarget
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.rabbitmq.frames import METHOD
@@ -253,7 +254,8 @@ class World:
                         login_timeout=10.0,
                         vhost="/",
                         policies=LoginPolicies(Authorizer((), wall_clock=wall_clock)),
-                    )
+                    ),
+                    RelayedConnection,
                 )
                 await self._live(rabbit, frontend, nursery)
                 nursery.cancel_scope.cancel()
@@ -262,7 +264,9 @@ class World:
         ]
         self.judge.audit(left)
 
-    async def _live(self, rabbit: Rabbit, frontend: RabbitmqFrontend, home: trio.Nursery) -> None:
+    async def _live(
+        self, rabbit: Rabbit, frontend: RabbitmqFrontend[RelayTarget], home: trio.Nursery
+    ) -> None:
         end = trio.Event()
         for number in range(PUBLISHERS):
             client = await self._connected(frontend, home, f"publisher {number}")
@@ -275,14 +279,18 @@ class World:
         end.set()
         await trio.sleep(DRAIN)
 
-    async def _connected(self, frontend: RabbitmqFrontend, home: trio.Nursery, name: str) -> Client:
+    async def _connected(
+        self, frontend: RabbitmqFrontend[RelayTarget], home: trio.Nursery, name: str
+    ) -> Client:
         ours, theirs = memory_stream_pair()
         home.start_soon(self._serve, frontend, theirs)
         client = Client(Peer(ours), self.judge, self.rng, name)
         await client.open()
         return client
 
-    async def _serve(self, frontend: RabbitmqFrontend, stream: trio.abc.Stream) -> None:
+    async def _serve(
+        self, frontend: RabbitmqFrontend[RelayTarget], stream: trio.abc.Stream
+    ) -> None:
         """As a listener does."""
         try:
             await frontend.serve_connection(stream)

@@ -19,6 +19,7 @@ from gateway.domain.message import Message
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
 from gateway.frontends.rabbitmq.login_policies import LoginPolicies
+from gateway.frontends.rabbitmq.relayed_connection import RelayedConnection
 from gateway.frontends.rabbitmq.session import RelayTarget
 from gateway.wire.rabbitmq.frames import content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader
@@ -138,7 +139,7 @@ class Harness:
     states: States
     sends: SendCounters
     dialled: trio.MemoryReceiveChannel[Peer]
-    frontend: RabbitmqFrontend
+    frontend: RabbitmqFrontend[RelayTarget]
     nursery: trio.Nursery
     is_down: bool = False  # nobody can dial the primary
 
@@ -273,7 +274,7 @@ async def harness(
         policies=LoginPolicies(authorizer),
     )
     async with trio.open_nursery() as nursery:
-        frontend = RabbitmqFrontend(target)
+        frontend = RabbitmqFrontend(target, RelayedConnection)
         here = Harness(
             pair=pair,
             states=states,

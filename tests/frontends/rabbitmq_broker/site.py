@@ -13,9 +13,9 @@ from trio.testing import memory_stream_pair
 from gateway.domain.access import AccessPolicy
 from gateway.domain.entity import EntityPath
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
 from gateway.frontends.rabbitmq.known_topology import KnownTopology
-from gateway.frontends.rabbitmq_broker.connection import BrokerTarget
-from gateway.frontends.rabbitmq_broker.frontend import RabbitmqBrokerFrontend
+from gateway.frontends.rabbitmq_broker.connection import BrokerTarget, ServedConnection
 from gateway.frontends.rabbitmq_broker.routed_sends import RoutedSends
 from gateway.frontends.rabbitmq_broker.upkeep import QueueUpkeep
 from gateway.frontends.rabbitmq_broker.vhost import ServedVhost
@@ -132,7 +132,7 @@ class Client:
 class Site:
     broker: Any
     vhost: ServedVhost
-    frontend: RabbitmqBrokerFrontend
+    frontend: RabbitmqFrontend[BrokerTarget]
     nursery: trio.Nursery
 
     async def connect(
@@ -195,7 +195,7 @@ async def site(
         yield Site(
             broker=broker,
             vhost=vhost,
-            frontend=RabbitmqBrokerFrontend(target),
+            frontend=RabbitmqFrontend(target, ServedConnection),
             nursery=nursery,
         )
         nursery.cancel_scope.cancel()
