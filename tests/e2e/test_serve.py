@@ -400,7 +400,7 @@ async def test_a_pair_imports_what_its_first_send_needs_and_no_more(gateways: Ga
             "gateway.extensions.receive_in_outage.broker",
             "gateway.extensions.sharding.broker",
             "gateway.extensions.take_over.door",
-            "gateway.frontends.rabbitmq.frontend",
+            "gateway.frontends.rabbitmq.relayed_connection",
             "prometheus_client",
             "rich",
             "statistics",
