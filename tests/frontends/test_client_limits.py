@@ -18,6 +18,7 @@ from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.pending import (
+    MUCH,
     QUICK,
     SLOW,
     SMALLEST_PIECE,
@@ -736,7 +737,7 @@ async def test_a_connection_that_ends_leaves_its_place_to_another_unfinished_mes
 async def test_one_connection_of_a_client_has_a_piece_processed_at_a_time(
     autojump_clock: MockClock,
 ) -> None:
-    part = bytes(8 * SMALLEST_PIECE)
+    part = bytes(MUCH)
     async with open_site() as site, beside_another(site), trio.open_nursery() as nursery:
         order: list[int] = []
         working = 0

@@ -1,6 +1,7 @@
 """The order of work among clients."""
 
 import random
+import time
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from gateway.net.turns import (
     LONGEST,
     MOST_BYTES,
     RECENT,
+    REST,
     SOON,
     Contention,
     Line,
@@ -241,6 +243,50 @@ async def test_a_client_rests_no_longer_than_a_light_one_counts(
     await one.take()
 
     assert trio.current_time() == pytest.approx(began + SOON)
+
+
+def work(seconds: float) -> None:
+    """Take the processor for so long."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+async def test_beside_a_light_client_a_client_rests_after_a_request_of_much_work(
+    clients: tuple[Client, Client], autojump_clock: MockClock
+) -> None:
+    """The light client's last request may be older than `SOON`: it has waited for that work."""
+    one, two = clients
+    await one.take()
+    await one.turns[0].give_way()
+    await two.take()
+    await trio.sleep(2 * SOON)
+    work(2 * SOON)
+    one.turns.pop().release()
+    began = trio.current_time()
+
+    await one.take()
+
+    assert began + REST * 2 * SOON <= trio.current_time() <= began + LONGEST
+
+
+@pytest.mark.parametrize("gives_way", [True, False])
+async def test_a_client_does_not_rest_after_little_work_of_its_own(
+    clients: tuple[Client, Client], autojump_clock: MockClock, gives_way: bool
+) -> None:
+    one, two = clients
+    await one.take()
+    if gives_way:
+        await one.turns[0].give_way()
+    else:
+        work(2 * SOON)
+    await two.take()
+    one.turns.pop().release()
+    began = trio.current_time()
+
+    await one.take()
+
+    assert trio.current_time() == began
 
 
 async def test_without_a_light_client_nobody_rests(

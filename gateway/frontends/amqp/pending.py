@@ -15,12 +15,12 @@ from gateway.net.visits import acquire_turn_to_read
 # Bytes read at once, from which on their processing needs a turn: they are a part of a large
 # message, or many frames. 50 attaches, of 100 bytes each, take 10 ms.
 MUCH: Final = 2 * 1024
-# Bytes that are processed at once: as many as take a millisecond at most, about. A request of
+# Bytes that are processed at once: as many as take half a millisecond at most, about. A request of
 # another client waits for several passes of the event loop, and in each pass for a piece.
-SMALLEST_PIECE: Final = 256  # two attaches
+SMALLEST_PIECE: Final = 128  # an attach
 LARGEST_PIECE: Final = 64 * 1024
-QUICK: Final = 0.00025  # seconds
-SLOW: Final = 0.001
+QUICK: Final = 0.000125  # seconds
+SLOW: Final = 0.0005
 
 
 def _unlimited() -> ClientLoad | None:
@@ -171,7 +171,7 @@ class Pending:
 class HeldBackStream(trio.abc.HalfCloseableStream):
     """
     A stream that isn't read from while too many transfers or bytes are pending. A large part of its
-    data comes in pieces, each of which takes about a millisecond: a frame may cost a hundred times
+    data comes in pieces, each of which takes half a millisecond: a frame may cost a hundred times
     as much as another one of its size, and somebody may be about to connect. A piece is returned
     when it is the client's turn, which lasts until `record_processed`: so a client's connections
     have one piece processed at a time, and other clients' frames come in between.
