@@ -19,7 +19,7 @@ from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound, OutcomeUnknown, Unavailable
 from tests.harness.lasting import Lasting
-from tests.harness.rabbitmq import USER
+from tests.harness.rabbitmq import INSTALLED, USER, Release
 from tests.harness.rabbitmq_cluster import NAMES, Cluster, rabbitmq_cluster
 from tests.harness.secret_files import write_secret
 
@@ -32,12 +32,14 @@ class SharedCluster:
     """The cluster starts when a test first needs it; its nodes belong to a Trio of their own."""
 
     folder: Path
+    release: Release = INSTALLED
     _lasting: Lasting[Cluster] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         plugins = ("rabbitmq_amqp1_0",)
         self._lasting = Lasting(
-            "the cluster", lambda: rabbitmq_cluster(self.folder, plugins=plugins)
+            "the cluster",
+            lambda: rabbitmq_cluster(self.folder, plugins=plugins, release=self.release),
         )
 
     @property

@@ -21,7 +21,15 @@ import trio
 from gateway.demo.ports import free_port
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Pass
 from tests.harness.erlang_names import NameService
-from tests.harness.rabbitmq import evaluate, keep_queues, node_environment, node_process, prepare
+from tests.harness.rabbitmq import (
+    INSTALLED,
+    Release,
+    evaluate,
+    keep_queues,
+    node_environment,
+    node_process,
+    prepare,
+)
 from tests.harness.servers import STOP_LIMIT, ServerProcess, running
 
 NAMES: Final = ("a", "b", "c")
@@ -109,7 +117,11 @@ class Cluster:
 
 @asynccontextmanager
 async def rabbitmq_cluster(
-    folder: Path, names: Sequence[str] = NAMES, *, plugins: Sequence[str] = ()
+    folder: Path,
+    names: Sequence[str] = NAMES,
+    *,
+    plugins: Sequence[str] = (),
+    release: Release = INSTALLED,
 ) -> AsyncIterator[Cluster]:
     """
     Run nodes with their data in `folder`; they are killed in the end, and their data stay.
@@ -140,7 +152,8 @@ async def rabbitmq_cluster(
             cluster.nodes[name] = node_process(
                 folder / name,
                 cluster.ports[name],
-                _environment(cluster, folder, name, doors[name]),
+                _environment(cluster, folder, name, doors[name], release),
+                release,
             )
         # The first node is the cluster, which the others join.
         await stack.enter_async_context(running(cluster.nodes[names[0]]))
@@ -164,9 +177,15 @@ def _settings(first: str) -> Sequence[str]:
     )
 
 
-def _environment(cluster: Cluster, folder: Path, name: str, door: int) -> dict[str, str]:
+def _environment(
+    cluster: Cluster, folder: Path, name: str, door: int, release: Release
+) -> dict[str, str]:
     found = node_environment(
-        folder / name, f"{name}@localhost", cluster.ports[name], cluster.naming[name].port
+        folder / name,
+        f"{name}@localhost",
+        cluster.ports[name],
+        cluster.naming[name].port,
+        release,
     )
     arguments = found["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"]
     return {

@@ -42,11 +42,12 @@ class KeptPublish:
 
 @attrs.frozen
 class AwaitedRequest:
-    """A method of the client that was passed on, and has no answer yet."""
+    """A method that was passed on, and has no answer yet."""
 
     frame: RelayedFrame
     method: base.Frame
     since: float  # by Trio's clock
+    is_own: bool = False  # of the gateway, for a consumer that has waited
 
 
 @attrs.define(eq=False)

@@ -1,6 +1,6 @@
 """The prefetch and the consumers that a client has set up on a channel; they are laid again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -18,6 +18,7 @@ class LaidConsumer:
     method: commands.Basic.Consume
     prefetch: int  # of its own: the channel's when it began
     offset: int | None = None  # in its stream, of its last delivery
+    waits: bool = False  # its queue's node is down
 
     def again(self) -> commands.Basic.Consume:
         """The request that lets it go on."""
@@ -75,9 +76,31 @@ class ChannelSetup:
             yield commands.Basic.Qos(prefetch_count=self.shared_prefetch, global_=True), None
         prefetch = 0
         for consumer in list(self.consumers.values()):
+            if consumer.waits:
+                continue
             if consumer.prefetch != prefetch:
                 prefetch = consumer.prefetch
                 yield commands.Basic.Qos(prefetch_count=prefetch), None
             yield consumer.again(), consumer
         if self.prefetch != prefetch:
             yield commands.Basic.Qos(prefetch_count=self.prefetch), None
+
+    def resume(self, down: Container[str]) -> Sequence[base.Frame]:
+        """
+        The requests for the consumers that have waited for a queue that isn't in `down` any more.
+        Some may be there: a queue that lacked a leader alone has kept its consumers.
+        """
+        made: list[base.Frame] = []
+        prefetch = self.prefetch
+        for consumer in self.consumers.values():
+            if not consumer.waits or consumer.method.queue in down:
+                continue
+            consumer.waits = False
+            made.append(commands.Basic.Cancel(consumer.method.consumer_tag, nowait=True))
+            if consumer.prefetch != prefetch:
+                prefetch = consumer.prefetch
+                made.append(commands.Basic.Qos(prefetch_count=prefetch))
+            made.append(consumer.again())
+        if prefetch != self.prefetch:
+            made.append(commands.Basic.Qos(prefetch_count=self.prefetch))
+        return made

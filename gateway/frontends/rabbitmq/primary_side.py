@@ -69,7 +69,7 @@ class PrimarySide:
     async def _begin(self, begin: Callable[[], Awaitable[None]]) -> None:
         try:
             await begin()
-        except trio.TooSlowError:
+        except* trio.TooSlowError:
             self.give_up()
 
     async def _write(self, stream: trio.abc.Stream) -> None:

@@ -17,6 +17,7 @@ from gateway.frontends.rabbitmq.channel import KeptPublish, RelayedChannel
 from gateway.frontends.rabbitmq.session import ClientSession
 from gateway.frontends.rabbitmq.wire_counts import ENDED, NACK, WireCounts
 from gateway.wire.rabbitmq.errors import NOT_FOUND, PRECONDITION_FAILED, error_of
+from gateway.wire.rabbitmq.exchanges import entity_of_queue, exchange_in
 from gateway.wire.rabbitmq.frames import ProtocolError
 from gateway.wire.rabbitmq.properties import refusal_of_properties
 from gateway.wire.rabbitmq.relayed import RelayedContent, RelayedFrame, read_publish
@@ -260,6 +261,24 @@ class Publishes:
             if not kept.is_moved and (entity := kept.entity) is not None:
                 self._evidence.dropped(entity)
         self.counts.failed([kept for kept in left if not kept.is_moved], error)
+
+    def lose_channel(self, channel: RelayedChannel) -> None:
+        """The channel upstream is closed, through no fault of its publishes: the pair gets them."""
+        for kept in channel.lose():
+            if kept.is_moved:
+                self._release(kept.content)
+                continue
+            if kept.entity is not None:
+                self._evidence.dropped(kept.entity)
+            kept.in_doubt = True
+            self._give_to_pair(channel, kept)
+
+    def record_down(self, queue: str, text: str) -> None:
+        """The primary says, by that text, that the queue's node is down."""
+        entity, states = entity_of_queue(queue), self._session.target.states
+        is_known = self._session.login.vhost == self._session.target.vhost
+        if is_known and exchange_in(entity.name) is None:  # else the pair doesn't know it
+            states.failed(states.begin(entity), Unavailable(text))
 
     def lose(self) -> None:
         """The connection upstream is lost: give the pair all that has no confirm."""

@@ -122,6 +122,7 @@ class RelayedConnection:
     async def _begin(self) -> None:
         self._session.to_primary.put(PROTOCOL_HEADER)
         self._session.is_on_wire = True
+        await self._laying.keep()
 
     async def _keep_time(self) -> None:
         """Send heartbeats to both sides; give up who is silent, and publishes that are late."""

@@ -15,6 +15,7 @@ from gateway.frontends.rabbitmq.channel import AwaitedRequest, RelayedChannel
 from gateway.frontends.rabbitmq.ending import Ending
 from gateway.frontends.rabbitmq.known_topology import Inequivalent
 from gateway.frontends.rabbitmq.publishes import Publishes
+from gateway.frontends.rabbitmq.replies import ChannelReplies
 from gateway.frontends.rabbitmq.session import ClientSession
 from gateway.frontends.rabbitmq.topology import is_large
 from gateway.wire.rabbitmq.errors import (
@@ -22,8 +23,9 @@ from gateway.wire.rabbitmq.errors import (
     NOT_FOUND,
     PRECONDITION_FAILED,
     error_after_hand_over,
+    queue_that_is_down,
 )
-from gateway.wire.rabbitmq.frames import method_frame
+from gateway.wire.rabbitmq.frames import METHOD, method_frame
 from gateway.wire.rabbitmq.relayed import SETTLEMENTS, RelayedFrame, delivery_tag
 
 # Seconds that a request waits for the primary: half of what RabbitMQ.Client waits for an answer.
@@ -36,6 +38,15 @@ _KINDS: Final = {  # by the class of a method
     commands.Queue.frame_id: "queue",
     commands.Exchange.frame_id: "exchange",
 }
+# Requests that lose nothing if they are answered while the queue's node is down.
+_FOR_LATER: Final = (
+    commands.Queue.Declare,
+    commands.Queue.Bind,
+    commands.Basic.Consume,
+    commands.Basic.Get,
+)
+# Without an answer they are fulfilled: the queue is there, and a consumer is remembered.
+_SILENT: Final = frozenset({commands.Queue.Declare.index, commands.Basic.Consume.index})
 _TX: Final = (commands.Tx.Select, commands.Tx.Commit, commands.Tx.Rollback)
 
 
@@ -77,6 +88,8 @@ class Requests:
             return
         method = frame.method()
         session = self._session
+        if session.down.names and self._answer_for_down(channel, method):
+            return
         match method:
             case commands.Tx.Select():
                 channel.is_transacted = True
@@ -93,28 +106,48 @@ class Requests:
     def on_reply(self, channel: RelayedChannel, frame: RelayedFrame, method: base.Frame) -> None:
         """Handle a method of the primary that has no content: an answer, a close, a cancel."""
         request = self.record_answer(channel, method)
+        if request is not None and request.is_own:
+            return
         if request is not None:
-            self._record(channel, request.method, method)
-            if isinstance(request.method, commands.Tx.Commit):
-                self._publishes.counts.committed(channel.in_transaction, request.since)
-            if isinstance(request.method, commands.Tx.Commit | commands.Tx.Rollback):
-                channel.in_transaction = 0
-        data = frame.data
+            self._on_answer(channel, request, method)
         match method:
             case commands.Channel.Close():
-                channel.awaited.clear()
-                channel.is_closed = True
-                data = method_frame(channel.number, channel.tags.of_client(method))
-                left = len(channel.by_tag)
-                error = error_after_hand_over(method.reply_code or 0, method.reply_text, left)
-                self._publishes.forget(channel, error)
-                channel.owes_close_ok = True
+                if not self._answer_close(channel, method):
+                    self._close_channel_of(channel, method)
+                return
             case commands.Channel.CloseOk():
                 self._publishes.forget(channel)
                 self._session.close_channel(channel)
-            case commands.Basic.Cancel():
-                self._record(channel, method, None)
-        self._session.to_client.put(data)
+            case commands.Basic.Cancel() if method.consumer_tag in channel.setup.consumers:
+                self._session.down.cancelled.append((channel, method))
+                self._session.down.changes.notify()
+                return  # until it's known whether the queue's node is down
+        self._session.to_client.put(frame.data)
+
+    def _on_answer(
+        self, channel: RelayedChannel, request: AwaitedRequest, answer: base.Frame
+    ) -> None:
+        self._record(channel, request.method, answer)
+        if isinstance(request.method, commands.Tx.Commit):
+            self._publishes.counts.committed(channel.in_transaction, request.since)
+        if isinstance(request.method, commands.Tx.Commit | commands.Tx.Rollback):
+            channel.in_transaction = 0
+
+    def _close_channel_of(self, channel: RelayedChannel, close: commands.Channel.Close) -> None:
+        """Tell the client that the primary has closed its channel."""
+        channel.awaited.clear()
+        channel.is_closed = True
+        told = method_frame(channel.number, channel.tags.of_client(close))
+        left = len(channel.by_tag)
+        error = error_after_hand_over(close.reply_code or 0, close.reply_text, left)
+        self._publishes.forget(channel, error)
+        channel.owes_close_ok = True
+        self._session.to_client.put(told)
+
+    def on_cancel(self, channel: RelayedChannel, method: commands.Basic.Cancel) -> None:
+        """The primary has ended a consumer, which won't come back by itself."""
+        self._record(channel, method, None)
+        self._session.answer(channel.number, method)
 
     def _record(
         self, channel: RelayedChannel, request: base.Frame, answer: base.Frame | None
@@ -129,6 +162,77 @@ class Requests:
         if not is_large(request):
             session.target.known.record(session.login.vhost, request)
 
+    # --- a queue whose node is down
+
+    def _answer_for_down(self, channel: RelayedChannel, method: base.Frame) -> bool:
+        """Answer a request for a queue that is down; False: the primary is to answer it."""
+        if channel.awaited or channel.is_transacted or not isinstance(method, _FOR_LATER):
+            return False
+        channel.setup.name(method)
+        if method.queue not in self._session.down.names:
+            return False
+        is_answered = self._answer(channel, method)
+        self._session.suspend_consumers()
+        return is_answered
+
+    def _answer_close(self, channel: RelayedChannel, close: commands.Channel.Close) -> bool:
+        """
+        Answer the request for which the primary has closed the channel, and have the channel opened
+        again. False: the client is to know of the close.
+        """
+        index = (close.class_id or 0) << 16 | (close.method_id or 0)
+        queue = queue_that_is_down(close.reply_code or 0, close.reply_text)
+        first = channel.awaited[0] if channel.awaited else None
+        is_own = first is not None and first.is_own and first.method.index == index
+        if not is_own and (not queue or channel.is_transacted):
+            return False
+        if queue:
+            self.record_down(queue, close.reply_text)
+        if first is not None and (is_own or _is_of(first.method, index, queue)):
+            del channel.awaited[0]
+            is_answered = is_own or self._answer(channel, first.method)
+        else:
+            is_answered = index in _SILENT  # the client wants no answer
+        if is_answered:
+            self._session.suspend_consumers()
+            self._open_again(channel)
+        return is_answered
+
+    def _open_again(self, channel: RelayedChannel) -> None:
+        """Have the channel opened again; meanwhile what else the client has asked there waits."""
+        session = self._session
+        awaited, channel.awaited = channel.awaited, []
+        if channel.is_closed:  # by the answer
+            channel.owes_close_ok = True
+            return
+        self._publishes.lose_channel(channel)
+        session.ask(channel.number, commands.Channel.CloseOk())
+        for request in awaited:
+            if not request.is_own:
+                self._hold(channel, request.frame)
+        channel.replies = ChannelReplies()
+        session.down.closed.append(channel)
+        session.down.changes.notify()
+
+    def record_down(self, queue: str, text: str) -> None:
+        """The primary says, by that text, that the queue's node is down."""
+        session = self._session
+        if queue not in session.down.names:
+            session.down.names.add(queue)
+            session.down.changes.notify()
+            self._publishes.record_down(queue, text)
+        session.suspend_consumers()
+
+    def resume(self, channel: RelayedChannel) -> None:
+        """Let the consumers of a channel go on whose queues aren't down any more."""
+        for method in channel.setup.resume(self._session.down.names):
+            if not getattr(method, "nowait", False):
+                frame = RelayedFrame(METHOD, channel.number, method_frame(channel.number, method))
+                channel.awaited.append(
+                    AwaitedRequest(frame, method, trio.current_time(), is_own=True)
+                )
+            self._session.ask(channel.number, method)
+
     def has_waited_since(self, moment: float) -> bool:
         """True if the primary owes an answer since then."""
         channels = self._session.channels.values()
@@ -140,8 +244,11 @@ class Requests:
         """The connection upstream is lost: answer what was asked, or hold it."""
         self._answered.unpark_all()
         for channel in list(self._session.channels.values()):
+            channel.replies = None
             awaited, channel.awaited = channel.awaited, []
             for request in awaited:
+                if request.is_own:
+                    continue
                 # Where the queue may be missing, the primary is to say so.
                 if isinstance(request.method, commands.Basic.Consume):
                     self._hold(channel, request.frame)
@@ -247,6 +354,11 @@ class Requests:
 def _are_many(waiting: Iterable[RelayedFrame]) -> bool:
     sizes = [len(frame.data) for frame in waiting]
     return len(sizes) > _MOST_WAITING or sum(sizes) > _MOST_BYTES
+
+
+def _is_of(request: base.Frame, index: int, queue: str) -> bool:
+    """True if the request has that method, and is for that queue, or the last that was declared."""
+    return request.index == index and getattr(request, "queue", None) in {"", queue}
 
 
 def _is_exclusive(request: base.Frame) -> bool:

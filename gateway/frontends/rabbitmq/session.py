@@ -8,8 +8,9 @@ from typing import Final
 
 import attrs
 import trio
-from pamqp import base
+from pamqp import base, commands
 
+from gateway.changes import Changes
 from gateway.domain.bounded import Bounded
 from gateway.domain.health.send_counters import SendCounters
 from gateway.frontends.rabbitmq.alarm import PrimaryAlarm
@@ -61,6 +62,32 @@ class RelayTarget:
 
 
 @attrs.define(eq=False)
+class DownQueues:
+    """
+    The queues of one client whose node is down, while the primary itself is well.
+
+    RabbitMQ answers 404 for such a queue, which closes the channel, and cancels its consumers. That
+    is an outage of the queue, not an error of the client: requests are answered from what is
+    remembered, the channel is opened again, and consumers wait until the node is back. `changes`
+    counts all that is to be done about them.
+    """
+
+    names: set[str] = attrs.field(factory=set, init=False)
+    # Channels that the primary has closed, and that are to be opened again.
+    closed: list[RelayedChannel] = attrs.field(factory=list, init=False)
+    # Consumers that the primary has cancelled, and didn't say why.
+    cancelled: list[tuple[RelayedChannel, commands.Basic.Cancel]] = attrs.field(
+        factory=list, init=False
+    )
+    changes: Changes = attrs.field(factory=Changes, init=False)
+
+    def lose(self) -> None:
+        """The connection upstream is lost: all channels and consumers are laid again."""
+        self.closed.clear()
+        self.cancelled.clear()
+
+
+@attrs.define(eq=False)
 class ClientSession:
     """The state of one client's connection, which its parts read and write."""
 
@@ -68,6 +95,7 @@ class ClientSession:
     login: ClientLogin = attrs.field(factory=ClientLogin, init=False)
     topology: ClientTopology = attrs.field(factory=ClientTopology, init=False)
     channels: dict[int, RelayedChannel] = attrs.field(factory=dict, init=False)
+    down: DownQueues = attrs.field(factory=DownQueues, init=False)
     to_client: Outbox = attrs.field(factory=Outbox, init=False)
     to_primary: Outbox = attrs.field(factory=Outbox, init=False)
     load: ClientLoad | None = attrs.field(default=None, init=False)  # None: it has no limits
@@ -92,6 +120,13 @@ class ClientSession:
         del self.channels[channel.number]
         for consumer in channel.setup.consumers.values():
             self.record_end(consumer)
+
+    def suspend_consumers(self) -> None:
+        """Let the consumers of queues that are down wait until they aren't."""
+        for channel in self.channels.values():
+            for consumer in channel.setup.consumers.values():
+                if consumer.method.queue in self.down.names:
+                    consumer.waits = True
 
     def record_end(self, consumer: LaidConsumer) -> None:
         """A consumer has ended: its queue may end with it."""

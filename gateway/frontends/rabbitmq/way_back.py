@@ -38,6 +38,7 @@ class WayBack:
             channel.is_transacted for channel in session.channels.values()
         )
         session.topology.lose()
+        session.down.lose()
         self._publishes.lose()
         self._requests.lose()
         if session.is_closing:

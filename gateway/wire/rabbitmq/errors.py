@@ -1,5 +1,6 @@
 """The errors for reply codes of AMQP 0-9-1 (1.2); RabbitMQ's own reasons are in its texts."""
 
+import re
 from typing import Final
 
 from gateway.domain.errors import (
@@ -44,6 +45,7 @@ _STILL_THERE: Final = (
     "may be stopping or being demoted",
 )
 
+_QUEUE: Final = re.compile("queue '(.+)' in vhost '", re.DOTALL)
 
 _NOT_THE_LOGIN: Final = ("limit", "is down")
 
@@ -51,6 +53,14 @@ _NOT_THE_LOGIN: Final = ("limit", "is down")
 def is_of_a_queue_that_is_down(text: str) -> bool:
     """True if "not found" means that the queue exists, and is unavailable."""
     return any(reason in text.lower() for reason in _STILL_THERE)
+
+
+def queue_that_is_down(code: int, text: str) -> str:
+    """The queue that a 404 says exists, and is unavailable; empty: it says something else."""
+    if code != NOT_FOUND or not is_of_a_queue_that_is_down(text):
+        return ""
+    found = _QUEUE.search(text)
+    return "" if found is None else found[1]
 
 
 def is_user_limit(text: str) -> bool:
