@@ -23,12 +23,14 @@ Measures the starvation of a client: a well-behaved client alone, and beside an 
     gets          8 connections that ask for a message, 100 times at once, and read (RabbitMQ)
 
 Over `rabbitmq` the gateway is another, before a real RabbitMQ; `batches` has 1,000 publishes that
-aren't confirmed on each connection, and `unfinished` is there, too.
+aren't confirmed on each connection, and `unfinished` is there, too. What passes through harms
+others at RabbitMQ itself, too, so the same clients are measured there without a gateway
+(`RabbitMQ`), and the goals are for what the gateway adds to that.
 
-Memory is the gateway's anonymous memory: files that are mapped, such as modules, don't count. It is
-measured before the first aggressor, at most beside each, and when that has left. The first figure
-includes what the well-behaved client leaves behind when it is alone, above all the store's cache of
-pages: 32 MiB at most, which its first messages fill.
+Memory is the anonymous memory of the gateway or of RabbitMQ: files that are mapped, such as
+modules, don't count. It is measured before the first aggressor, at most beside each, and when that
+has left. The first figure includes what the well-behaved client leaves behind when it is alone,
+above all the store's cache of pages: 32 MiB at most, which its first messages fill.
 
 Both clients are processes of their own and have access policies (or accounts) of their own. Each
 round measures the well-behaved client alone and then beside each aggressor; a ratio is the median
@@ -46,6 +48,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -95,6 +98,7 @@ from tests.harness.rabbitmq import control, rabbitmq
 from tests.harness.secret_files import write_secret
 
 REST, AMQP, STORAGE, RABBIT = PROTOCOLS = ("service-bus-http", "amqp", "storage-queue", "rabbitmq")
+DIRECTLY: Final = "RabbitMQ"  # the same clients without a gateway
 CONNECTIONS, BATCHES, HUGE, SLOW, TRICKLE = FLOODS = (
     "connections",
     "batches",
@@ -194,6 +198,15 @@ bind="127.0.0.1:{bind}"
 """
 
 
+@attrs.frozen
+class Way:
+    """The port that clients of a protocol connect to, and the process behind it."""
+
+    protocol: str
+    port: int
+    pid: int
+
+
 @attrs.frozen(kw_only=True)
 class Measured:
     """A measurement of the well-behaved client. Times are seconds."""
@@ -201,8 +214,8 @@ class Measured:
     rate: float  # sends/s
     p50: float
     p99: float
-    processor: float  # the gateway's processor time in a second, aggressor included
-    memory: float  # MiB of the gateway, at most
+    processor: float  # the process's processor time in a second, aggressor included
+    memory: float  # MiB of the process, at most
     left: float  # MiB, when the aggressor has left
 
 
@@ -210,7 +223,7 @@ class Measured:
 class Cell:
     """The medians of all rounds for one protocol and aggressor, and of their ratios to alone."""
 
-    protocol: str
+    protocol: str  # or `DIRECTLY`
     aggressor: str
     rate: float
     p50: float
@@ -226,7 +239,7 @@ class Cell:
 @attrs.frozen(kw_only=True)
 class Report:
     cells: Sequence[Cell]
-    # MiB of each protocol's gateway before the first aggressor, with a full cache of pages.
+    # MiB of each way's process before the first aggressor, with a full cache of pages.
     idle: Mapping[str, float]
     rounds: int
     machine: Mapping[str, str]
@@ -540,29 +553,38 @@ async def measure(
     found: dict[tuple[str, str], list[Measured]] = {}
     ports = {protocol: free_port() for protocol in protocols}
     async with open_fleet(folder) as fleet, AsyncExitStack() as stack:
-        gateways: dict[str, DemoMachine] = {}
+        ways: dict[str, Way] = {}
         own = {each: port for each, port in ports.items() if each != RABBIT}
         if own:
-            config = config_of(folder, own, share)
-            gateways |= dict.fromkeys(own, await _started(fleet, "gateway", config))
+            gateway = await _started(fleet, "gateway", config_of(folder, own, share))
+            ways |= {each: Way(each, port, gateway.pid) for each, port in own.items()}
         if RABBIT in ports:
-            config = await _before_rabbitmq(folder, stack, ports[RABBIT], share)
-            gateways[RABBIT] = await _started(fleet, "wire", config)
+            broker = await _rabbitmq(folder, stack)
+            config = BEFORE_RABBITMQ.format(
+                folder=folder, port=broker.port, bind=ports[RABBIT], share=share
+            )
+            gateway = await _started(fleet, "wire", config)
+            ways |= {RABBIT: Way(RABBIT, ports[RABBIT], gateway.pid), DIRECTLY: broker}
         await fill_cache(ports)
-        idle = {each: memory_of(gateway.pid) for each, gateway in gateways.items()}
+        idle = {name: memory_of(way.pid) for name, way in ways.items()}
         for number in range(rounds + 1):  # the first one warms up
-            for protocol in protocols:
-                for kind in (ALONE, *(each for each in kinds if fits(each, protocol))):
-                    port, pid = ports[protocol], gateways[protocol].pid
-                    async with attacked(protocol, port, kind):
-                        each = await _measure(protocol, port, pid, seconds)
-                    if kind in {HUGE, *FILLERS}:
-                        await trio.sleep(SETTLED)
-                    each = attrs.evolve(each, left=memory_of(pid))
-                    if number:
-                        found.setdefault((protocol, kind), []).append(each)
-    cells = [_cell(*key, each, found[key[0], ALONE]) for key, each in found.items()]
+            for kind, (name, way) in product((ALONE, *kinds), ways.items()):
+                if kind != ALONE and not fits(kind, way.protocol):
+                    continue
+                async with attacked(way.protocol, way.port, kind):
+                    each = await _measure(way.protocol, way.port, way.pid, seconds)
+                if kind in {HUGE, *FILLERS} and name != DIRECTLY:
+                    await trio.sleep(SETTLED)
+                each = attrs.evolve(each, left=memory_of(way.pid))
+                if number:
+                    found.setdefault((name, kind), []).append(each)
+    cells = [_cell(*key, found[key], found[key[0], ALONE]) for key in sorted(found, key=_order)]
     return Report(cells=cells, idle=idle, rounds=rounds, machine=dict(facts_of_processor()))
+
+
+def _order(key: tuple[str, str]) -> tuple[int, int]:
+    name, kind = key
+    return [*PROTOCOLS, DIRECTLY].index(name), (ALONE, *AGGRESSORS).index(kind)
 
 
 async def _started(fleet: Fleet, name: str, config: str) -> DemoMachine:
@@ -574,8 +596,8 @@ async def _started(fleet: Fleet, name: str, config: str) -> DemoMachine:
     return machine
 
 
-async def _before_rabbitmq(folder: Path, stack: AsyncExitStack, bind: int, share: int) -> str:
-    """The configuration of a gateway before a RabbitMQ with both clients and all queues."""
+async def _rabbitmq(folder: Path, stack: AsyncExitStack) -> Way:
+    """A RabbitMQ with both clients and all queues."""
     home = folder / "rabbitmq"
     home.mkdir()
     node, port = await stack.enter_async_context(rabbitmq(home))
@@ -586,7 +608,7 @@ async def _before_rabbitmq(folder: Path, stack: AsyncExitStack, bind: int, share
     async with rabbit_client(port, GOOD, KEYS[GOOD]) as client:
         for queue in (GOOD, *(f"{BAD}-{kind}" for kind in AGGRESSORS)):
             await client.ask(1, commands.Queue.Declare(queue=queue, durable=True))
-    return BEFORE_RABBITMQ.format(folder=folder, port=port, bind=bind, share=share)
+    return Way(RABBIT, port, int((await control(node, "eval", "os:getpid().")).strip().strip('"')))
 
 
 def fits(kind: str, protocol: str) -> bool:
@@ -708,9 +730,24 @@ def _cell(protocol: str, kind: str, rounds: Sequence[Measured], alone: Sequence[
     )
 
 
+def _added(wire: Cell, broker: Cell) -> Cell:
+    """The cell of the wire, with ratios to what the aggressor does to RabbitMQ's own client."""
+    return attrs.evolve(
+        wire,
+        rate_ratio=wire.rate_ratio / min(broker.rate_ratio, 1.0),
+        p50_ratio=wire.p50_ratio / max(broker.p50_ratio, 1.0),
+        p99_ratio=wire.p99_ratio / max(broker.p99_ratio, 1.0),
+    )
+
+
 def targets(report: Report) -> Sequence[Target]:
     """The goals, each for the worst of the aggressors."""
-    beside = [cell for cell in report.cells if cell.aggressor != ALONE]
+    own = {cell.aggressor: cell for cell in report.cells if cell.protocol == DIRECTLY}
+    beside = [
+        _added(cell, own[cell.aggressor]) if cell.protocol == RABBIT else cell
+        for cell in report.cells
+        if cell.aggressor != ALONE and cell.protocol != DIRECTLY
+    ]
     if not beside:
         return ()
     slowest, latest = (
@@ -792,7 +829,9 @@ def show(report: Report, console: Console) -> None:
         )
     console.print(table)
     show_targets(targets(report), console)
-    show_medians(report.rounds, report.machine, console, "; CPU: cores of the gateway")
+    show_medians(
+        report.rounds, report.machine, console, "; CPU: cores of the gateway, or of RabbitMQ"
+    )
 
 
 def main() -> None:
