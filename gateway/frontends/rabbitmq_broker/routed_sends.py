@@ -19,7 +19,6 @@ from gateway.domain.errors import (
 from gateway.domain.message import Complete, DeadLetter, Message
 from gateway.frontends.rabbitmq_broker.names import entity_of
 from gateway.frontends.rabbitmq_broker.refusals import ClientRefused
-from gateway.frontends.rabbitmq_broker.routing import HEADERS
 from gateway.frontends.rabbitmq_broker.vhost import ServedQueue, ServedVhost, ready_in
 from gateway.offering import offered, required
 from gateway.wire.rabbitmq.errors import NOT_FOUND
@@ -51,12 +50,11 @@ class RoutedSends:
             MessageError: the content header is malformed.
         """
         table = self.vhost.table
-        is_plain = CC.encode() not in content.header  # as nearly always; of BCC, too
-        if is_plain and table.exchanges[content.exchange].kind != HEADERS:
-            return RoutedPublish(content, table.route(content.exchange, [content.routing_key], {}))
-        headers = content.headers
-        keys = [content.routing_key, *recipients(headers)]
-        return RoutedPublish(content, table.route(content.exchange, keys, headers))
+        keys = [content.routing_key]
+        if CC.encode() in content.header:  # seldom; of BCC, too
+            keys += recipients(content.headers)
+        queues = table.route(content.exchange, keys, lambda: content.headers)
+        return RoutedPublish(content, queues)
 
     async def send(self, publishes: Sequence[RoutedPublish]) -> None:
         """Send each to its queues; return when each has its verdict."""

@@ -7,7 +7,7 @@ copy, RabbitMQ each queue one, however many bindings match; a filter has no `*` 
 topics.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import or_
 from typing import Any, Final
@@ -22,6 +22,7 @@ KINDS: Final = frozenset({DIRECT, FANOUT, TOPIC, HEADERS})
 ALTERNATE: Final = "alternate-exchange"
 _X_MATCH: Final = "x-match"
 _WITH_X: Final = "-with-x"
+Headers = Callable[[], Mapping[str, Any]]  # those of a message, which are seldom read
 
 
 @attrs.define(eq=False)
@@ -153,10 +154,11 @@ class RoutingTable:
         removed, self._removed = self._removed, []
         return removed
 
-    def route(
-        self, exchange: str, keys: Sequence[str], headers: Mapping[str, Any]
-    ) -> Sequence[str]:
-        """The queues for a message, each once. The default exchange has one for each key."""
+    def route(self, exchange: str, keys: Sequence[str], headers: Headers) -> Sequence[str]:
+        """
+        The queues for a message, each once. The default exchange has one for each key. `headers` is
+        called where an exchange on the way asks for them.
+        """
         queues: dict[str, None] = {}
         seen: set[str] = set()
         waiting = [exchange]
@@ -177,9 +179,10 @@ class RoutingTable:
         return list(queues)
 
     def _matching(
-        self, exchange: RoutingExchange, keys: Sequence[str], headers: Mapping[str, Any]
+        self, exchange: RoutingExchange, keys: Sequence[str], headers: Headers
     ) -> Iterator[Binding]:
         bindings = self._by_source.get(exchange.name, {})
+        there = headers() if exchange.kind == HEADERS else {}
         if exchange.kind == DIRECT:
             for key in keys:
                 yield from bindings.get(key, {}).values()
@@ -190,7 +193,7 @@ class RoutingTable:
                 if (
                     exchange.kind == FANOUT
                     or (exchange.kind == TOPIC and any(_fits(each.words, one) for one in words))
-                    or (exchange.kind == HEADERS and _has_headers(each.arguments, headers))
+                    or (exchange.kind == HEADERS and _has_headers(each.arguments, there))
                 ):
                     yield each
 

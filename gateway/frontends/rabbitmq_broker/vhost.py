@@ -271,7 +271,7 @@ class ServedVhost:
             if request.if_unused and queue.consumers:
                 raise ClientRefused(PRECONDITION_FAILED, f"{where} in use")
             if request.if_empty and ready:
-                raise ClientRefused(PRECONDITION_FAILED, f"{where} is not empty")
+                raise ClientRefused(PRECONDITION_FAILED, f"{where} not empty")
             queue.is_going = True
             await self._delete_there(queue.entity)
             if self.queues.get(queue.name) is queue:
@@ -425,24 +425,27 @@ class ServedVhost:
     async def unbind(
         self, request: commands.Queue.Unbind | commands.Exchange.Unbind, owner: Any
     ) -> None:
-        """Raises: ClientRefused. What isn't bound may be unbound, as in RabbitMQ."""
-        await self._check_ends(request, owner)
+        """Raises: ClientRefused. What isn't there may be unbound, as in RabbitMQ."""
+        if isinstance(request, commands.Queue.Unbind):
+            _check_not_default(request.exchange)
+            if (queue := self.queues.get(request.queue)) is not None:
+                _check_owner(queue, owner)
+        else:
+            _check_not_default(request.source)
         async with self._turn:
             self.table.unbind(_binding_of(request))
             self._record_removed()
         await self._flush()
 
     async def _check_ends(self, request: Any, owner: object) -> None:
-        if isinstance(request, commands.Queue.Bind | commands.Queue.Unbind):
+        of_queue = isinstance(request, commands.Queue.Bind)
+        source = request.exchange if of_queue else request.source
+        _check_not_default(source)
+        self.check_exchange(source)  # before the queue, as in RabbitMQ
+        if of_queue:
             await self.queue(request.queue, owner)
-            source, ends = request.exchange, [request.exchange]
         else:
-            source, ends = request.source, [request.source, request.destination]
-        for name in ends:
-            self.check_exchange(name)
-        if not source:
-            text = "operation not permitted on the default exchange"
-            raise ClientRefused(ACCESS_REFUSED, text)
+            self.check_exchange(request.destination)
 
 
 def ready_in(queue: ServedQueue, info: EntityInfo | None) -> int:
@@ -462,6 +465,12 @@ def _check_owner(queue: ServedQueue, owner: object) -> None:
             RESOURCE_LOCKED,
             f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{VHOST}'",
         )
+
+
+def _check_not_default(exchange: str) -> None:
+    if not exchange:
+        text = "operation not permitted on the default exchange"
+        raise ClientRefused(ACCESS_REFUSED, text)
 
 
 def _check_arguments(new: Binding, exchange: RoutingExchange) -> None:

@@ -240,7 +240,7 @@ async def test_a_purge_and_a_deletion_count_messages(autojump_clock) -> None:
         for _ in range(3):
             await client.publish(b"x", "orders")
         not_empty = commands.Queue.Delete(queue="orders", if_empty=True)
-        await client.is_refused(not_empty, 406, "is not empty")
+        await client.is_refused(not_empty, 406, "queue 'orders' in vhost '/' not empty")
         purged = await client.asks(commands.Queue.Purge(queue="orders"), commands.Queue.PurgeOk)
         await client.publish(b"x", "orders")
         request = commands.Queue.Delete(queue="orders")

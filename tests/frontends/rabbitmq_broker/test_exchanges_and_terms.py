@@ -100,6 +100,20 @@ async def test_the_alternate_exchange_gets_messages_without_a_queue(autojump_clo
         assert await reached(client, "rest") == ["rest"]
 
 
+async def test_a_headers_exchange_routes_what_another_exchange_gives_it(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("vips")
+        bind = commands.Exchange.Bind(destination="amq.headers", source="amq.fanout")
+        await client.asks(bind, commands.Exchange.BindOk)
+        only = commands.Queue.Bind(queue="vips", exchange="amq.headers", arguments={"vip": True})
+        await client.asks(only, commands.Queue.BindOk)
+        await client.publish(b"x", "", "amq.fanout", headers={"vip": True})
+        await client.publish(b"x", "", "amq.fanout", headers={"vip": False})
+
+        assert await client.count("vips") == 1
+
+
 async def test_an_exchange_is_refused_in_the_words_of_rabbitmq(autojump_clock) -> None:
     async with site() as here:
         client = await here.connect()
@@ -107,11 +121,13 @@ async def test_an_exchange_is_refused_in_the_words_of_rabbitmq(autojump_clock) -
         other = commands.Exchange.Declare(exchange="events", exchange_type="direct")
         text = "inequivalent arg 'type' for exchange 'events' in vhost '/': received 'direct'"
         await client.is_refused(other, 406, text)
-        missing = commands.Queue.Bind(queue="q0", exchange="nothing")
+        missing = commands.Queue.Bind(queue="missing, too", exchange="nothing")
         await client.is_refused(missing, 404, "no exchange 'nothing' in vhost '/'")
         used = commands.Exchange.Delete(exchange="events", if_unused=True)
         await client.is_refused(used, 406, "in use")
         await client.asks(commands.Exchange.Delete(exchange="events"), commands.Exchange.DeleteOk)
+        bound_nowhere = commands.Queue.Unbind(queue="nowhere", exchange="events")
+        await client.asks(bound_nowhere, commands.Queue.UnbindOk)
         gone = commands.Exchange.Declare(exchange="events", passive=True)
         await client.is_refused(gone, 404, "no exchange 'events'")
 
