@@ -87,7 +87,11 @@ from gateway.extensions.outage_report.outage import (
 from gateway.extensions.purge import order as purging
 from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
 from gateway.extensions.redrive.order import (
+    DEAD_LETTERS,
     REDRIVE,
+    DeadLetterCount,
+    DeadLetterList,
+    DeadLetterQuery,
     Group,
     Redriven,
     RedriveOrder,
@@ -248,6 +252,10 @@ EXAMPLES: Mapping[Call, tuple[Any, Any]] = {
     REDRIVE: (
         RedriveOrder(selection=SELECTION, executes=True, rate=2.5, most=7),
         Redriven(moved=1, left=2, problems=("full",), is_outage=True),
+    ),
+    DEAD_LETTERS: (
+        DeadLetterQuery(namespace="north"),
+        DeadLetterList(entities=(DeadLetterCount(entity="orders", messages=None),), total=2),
     ),
     purging.PURGE: (PURGE, PurgeAnswer(queue="q", dead_letters=True, messages=3, purged=2, left=1)),
     drilling.DRILLS: (NoKeys(), DRILLS),

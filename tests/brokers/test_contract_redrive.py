@@ -94,7 +94,7 @@ async def test_dead_letters_are_shown_moved_back_and_open_again(dead: Broker) ->
 
     survey = await redrive.survey(Selection())
     again = await redrive.survey(Selection(entities=("or*",)))
-    done = await redrive.run(Selection(reasons=(MALFORMED,)), moved=lambda _: None)
+    done = await redrive.run(Selection(reasons=(MALFORMED,)), add=lambda _: None)
 
     assert [(each.reason, each.entity, each.moves) for each in survey.groups] == [
         (MALFORMED, "orders", 5)
@@ -157,14 +157,12 @@ async def test_dead_letters_of_any_queue_are_moved_by_id_and_with_changes(
     by_id = RedriveOrder(selection=Selection(), queue=ORDERS.name, ids=("m1",)).selected
 
     survey = await all_of_them.survey(Selection(), peek=2)
-    one = await all_of_them.run(by_id, moved=lambda _: None)
+    one = await all_of_them.run(by_id, add=lambda _: None)
     changing = queue_redrive_on(broker, properties=("new=y",), without=("old",), body="fixed")
-    others = await changing.run(Selection(reasons=("refused",)), moved=lambda _: None)
+    others = await changing.run(Selection(reasons=("refused",)), add=lambda _: None)
     left = await all_of_them.survey(Selection())
     # As a policy of RabbitMQ may name another queue for dead letters.
-    parked = await queue_redrive_on(broker, source=PARKED.name).run(
-        Selection(), moved=lambda _: None
-    )
+    parked = await queue_redrive_on(broker, source=PARKED.name).run(Selection(), add=lambda _: None)
 
     assert [(each.reason, each.entity, each.moves) for each in survey.groups] == [
         ("Refused", "orders", 5)

@@ -6,7 +6,7 @@ from gateway.extensions.extension import Extension
 
 EXTENSION: Final = Extension(
     package=__name__,
-    calls=["order:REDRIVE"],
+    calls=["order:REDRIVE", "order:DEAD_LETTERS"],
     features=["feature:make"],
     commands={
         "redrive": (

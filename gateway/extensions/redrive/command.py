@@ -34,6 +34,7 @@ from gateway.domain.errors import InvalidRequest
 from gateway.extensions.redrive import redriving
 from gateway.extensions.redrive.order import (
     MOST_REDRIVEN,
+    MOST_SHOWN,
     REDRIVE,
     Group,
     RedriveOrder,
@@ -157,6 +158,7 @@ def redrive(
     now = runtime.now()
     body = given.pop("body")
     given["body"] = None if body is None else body.read()
+    given["executes"] = True  # what a dry run shows must be possible
     wish = attrs.evolve(_wish(admin, now, given), executes=executes, rate=rate or None)
     with Bar(Console(stderr=True), shown=not invocation.as_json) as bar:
         config = invocation.read().config
@@ -176,9 +178,16 @@ def redrive(
     "--peek",
     type=Integer(0, MOST_REDRIVEN),
     default=0,
-    help="Show so many of them, without their bodies.",
+    help="Show so many of them.",
 )
-def dead_letters(invocation: Invocation, admin: AdminChoice, peek: int, **given: Any) -> None:
+@click.option(
+    "--preview",
+    type=Integer(0, MOST_SHOWN),
+    default=0,
+    metavar="BYTES",
+    help="Show so much of the bodies of those of QUEUE, too.",
+)
+def dead_letters(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     """
     Show the dead letters of the backlog by reason and entity, or those of QUEUE; nothing is
     changed.
@@ -188,7 +197,7 @@ def dead_letters(invocation: Invocation, admin: AdminChoice, peek: int, **given:
     """
     runtime = Runtime()
     now = runtime.now()
-    wish = _wish(admin, now, {**given, "peek": peek})
+    wish = _wish(admin, now, given)
     config = invocation.read().config
     outcome = run(
         redriving.redrive, config, runtime, wish, begin=lambda _: None, moved=lambda _: None
@@ -228,7 +237,7 @@ def _print_letters(outcome: RedriveOutcome, now: datetime) -> None:
     console = Console(soft_wrap=True)
     _print_survey(console, outcome, now)
     if outcome.survey.samples:
-        table = Table("message id", "entity", "reason", "bytes", "age")
+        table = Table("message id", "entity", "reason", "bytes", "age", "body")
         for each in outcome.survey.samples:
             table.add_row(
                 Text(printable(each.message_id)),
@@ -236,6 +245,7 @@ def _print_letters(outcome: RedriveOutcome, now: datetime) -> None:
                 Text(printable(each.reason)),
                 "unknown" if each.size is None else str(each.size),
                 _age(each.enqueued, now),
+                Text(printable(each.body or "")),
             )
         console.print(table)
     text = f"{outcome.through}: {outcome.survey.messages} dead letters"
@@ -287,6 +297,7 @@ def value_of(outcome: RedriveOutcome, *, executes: bool, now: datetime) -> dict[
         "groups": [_group_value(group, now) for group in survey.groups],
         "moved": redriven.moved if redriven is not None else 0,
         "left": redriven.left if redriven is not None else 0,
+        "unknown": redriven.unknown if redriven is not None else 0,
         "problems": list(_problems(outcome)),
     }
 
@@ -332,6 +343,7 @@ def _print(outcome: RedriveOutcome, *, executes: bool, now: datetime) -> None:
         text = "nothing to move"
     else:
         left = f", {redriven.left} left" if redriven.left else ""
+        left += f", {redriven.unknown} unknown" if redriven.unknown else ""
         where = outcome.target or "the backlog"
         text = f"{redriven.moved} messages are on {where} again{left}"
     console.print(Text(printable(f"{outcome.through}: {text}")))

@@ -12,7 +12,16 @@ from gateway.config.options import Config, Pairing
 from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.operators.control import Operator
 from gateway.extensions.redrive.moving import LetterMover
-from gateway.extensions.redrive.order import REDRIVE, Redriven, RedriveOrder, Survey
+from gateway.extensions.redrive.order import (
+    DEAD_LETTERS,
+    REDRIVE,
+    DeadLetterList,
+    DeadLetterQuery,
+    Redriven,
+    RedriveOrder,
+    Survey,
+)
+from gateway.extensions.redrive.queues import list_dead_letters
 from gateway.extensions.redrive.redrive import QueueRedrive, Redrive
 from gateway.frontends.admin.control import Executor
 from gateway.pairing.options import BacklogTimeToLive
@@ -30,19 +39,22 @@ class _Redriving(Feature):
     def executors(self, parts: Parts) -> Executors:
         runtime, opened, pairing = parts.plan.runtime, parts.opened, self.config.pairing
 
-        def of_queue(order: RedriveOrder) -> QueueRedrive:
-            name = order.namespace or self.config.home_name
+        def named(name: str) -> Broker:
+            name = name or self.config.home_name
             if name not in parts.namespaces:
                 names = " or ".join(parts.namespaces)
                 raise InvalidRequest(f"namespace: {names} expected, got {name!r:.100}")
-            return QueueRedrive.of(order, parts.namespaces[name], runtime)
+            return parts.namespaces[name]
+
+        def of_queue(order: RedriveOrder) -> QueueRedrive:
+            return QueueRedrive.of(order, named(order.namespace), runtime)
 
         if pairing is None or opened.secondary is None:
-            return [executor(None, None, of_queue)]
+            return [executor(None, None, of_queue), listing(named)]
         backlog = make_redrive(pairing, opened.secondary, runtime)
         spool = opened.spool
         of_spool = None if spool is None else make_redrive(pairing, spool, runtime)
-        return [executor(backlog, of_spool, of_queue)]
+        return [executor(backlog, of_spool, of_queue), listing(named)]
 
 
 def executor(
@@ -61,16 +73,23 @@ def executor(
     async def redrive(order: RedriveOrder, _: Operator) -> Survey | Redriven:
         redrive = mover(order)
         if not order.executes:
-            return await redrive.survey(order.selected, order.peek)
+            return await redrive.survey(order.selected, order.peek, order.preview)
         return await redrive.run(
             order.selected,
-            moved=lambda _: None,
+            add=lambda _: None,
             rate=order.rate,
             most=order.most,
             reason=order.reason,
         )
 
     return Executor(REDRIVE, redrive)
+
+
+def listing(named: Callable[[str], Broker]) -> Executor[DeadLetterQuery, DeadLetterList]:
+    async def listed(query: DeadLetterQuery, _: Operator) -> DeadLetterList:
+        return await list_dead_letters(named(query.namespace))
+
+    return Executor(DEAD_LETTERS, listed)
 
 
 def make_redrive(

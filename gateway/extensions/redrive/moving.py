@@ -48,8 +48,8 @@ AT_ONCE: Final = 16  # queues
 LOCK_SHARE: Final = 3.0  # a message is moved with two thirds of its lock left
 ANSWER: Final = 10.0  # seconds that one request to the namespace may take
 
-Moved = Callable[[int], None]
-"""Called with the number of messages that were just moved."""
+Add = Callable[[Redriven], None]
+"""Called with what was just moved or left, and with each problem at once."""
 
 
 @attrs.frozen(kw_only=True)
@@ -88,16 +88,16 @@ class LetterMover(abc.ABC):
             DeadLettersRedriven(messages=done.moved, left=done.left, reason=reason)
         )
 
-    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
+    async def survey(self, selection: Selection, peek: int = 0, preview: int = 0) -> Survey:
         """
         Count the matching dead letters by reason and entity, without changing them; `peek` is the
-        number of samples at most. A namespace that can't peek is received from, and the locks are
-        released.
+        number of samples at most, with `preview` bytes of their bodies. A namespace that can't
+        peek is received from, and the locks are released.
 
         Raises:
             BrokerError: the namespace can't be asked for its backlog queues.
         """
-        grouping = Grouping(selection, peek=peek)
+        grouping = Grouping(selection, peek=peek, preview=preview)
         problems: dict[str, bool] = {}  # each, and whether it is an outage
 
         async def survey_one(info: EntityInfo) -> None:
@@ -121,7 +121,7 @@ class LetterMover(abc.ABC):
         self,
         selection: Selection,
         *,
-        moved: Moved,
+        add: Add,
         rate: float | None = None,
         most: float = math.inf,
         reason: str = "",
@@ -131,12 +131,13 @@ class LetterMover(abc.ABC):
         has the operator's reason.
 
         A message is moved at most once, even if it is dead-lettered again meanwhile. On
-        cancellation, moves in progress are finished first, within 20 s.
+        cancellation, moves in progress are finished first, within 20 s; `add` has told the results
+        until then.
 
         Raises:
             BrokerError: the namespace can't be asked for its backlog queues.
         """
-        shared = _RedriveRun(selection=selection, moved=moved, progress=Progress(rate), most=most)
+        shared = _RedriveRun(selection=selection, add=add, progress=Progress(rate), most=most)
         await self._on_each_queue(lambda info: _Moving(self, shared, info).run())
         done = shared.done
         if done.moved or done.left:
@@ -246,23 +247,26 @@ class _RedriveRun:
     """State that the queues of one run share."""
 
     selection: Selection
-    moved: Moved
+    add: Add
     progress: Progress
     most: float
-    begun: int = 0
+    begun: int = 0  # in progress, or moved
     done: Redriven = attrs.field(factory=Redriven)
     identities: set[str] = attrs.field(factory=set)  # of what was moved
 
+    def record(self, done: Redriven) -> None:
+        self.done += done
+        self.add(done)
+
     def record_moved(self, letter: Letter) -> None:
         self.identities.add(letter.identity)
-        self.done += Redriven(moved=1)
-        self.moved(1)
+        self.record(Redriven(moved=1))
 
     def leave(self, problem: str) -> None:
-        self.done += Redriven(left=1, problems=(problem,))
+        self.record(Redriven(left=1, problems=(problem,)))
 
     def record_problem(self, problem: str, *, is_outage: bool = False) -> None:
-        self.done += Redriven(problems=(problem,), is_outage=is_outage)
+        self.record(Redriven(problems=(problem,), is_outage=is_outage))
 
 
 @attrs.define(eq=False)
@@ -283,12 +287,13 @@ class _Moving:
             await self._move_all()
         except BrokerError as error:
             self.shared.record_problem(f"{queue}: {_why(error)}", is_outage=error.counts_as_outage)
-        if self._unconfirmed:
-            # Another redrive sends them again: a duplicate, not a loss.
-            count = len(self._unconfirmed)
-            self.shared.record_problem(
-                f"{queue}: {count} messages were moved and are still dead letters"
-            )
+        finally:
+            if self._unconfirmed:
+                # Another redrive sends them again: a duplicate, not a loss.
+                count = len(self._unconfirmed)
+                self.shared.record_problem(
+                    f"{queue}: {count} messages were moved and are still dead letters"
+                )
 
     @property
     def _patience(self) -> float:
@@ -350,10 +355,12 @@ class _Moving:
                         await receiver.renew(delivery)
                 await self._move(receiver, delivery, letter)
             except LockLost:
+                self.shared.begun -= 1
                 self._taking.seen.discard(
                     delivery.sequence_number
                 )  # the message will be delivered again
             except (*MESSAGE_FAULTS, EntityNotFound) as error:
+                self.shared.begun -= 1
                 self.shared.leave(f"{self.info.path}: {error}")
 
     async def _move(self, receiver: Receiver, delivery: Delivery, letter: Letter) -> None:
@@ -369,10 +376,9 @@ class _Moving:
                 await send_in_time(redrive.source, queue, [message], ANSWER)
             except BrokerError as error:
                 if error.outcome is Outcome.UNKNOWN:
-                    self.shared.record_problem(
-                        f"{queue}: message {text_of_id(letter.message.message_id)} is still a dead"
-                        " letter, and may have been moved too"
-                    )
+                    name = text_of_id(letter.message.message_id)
+                    text = f"message {name} is still a dead letter, and may have been moved too"
+                    self.shared.record(Redriven(unknown=1, problems=(f"{queue}: {text}",)))
                 raise
             self.shared.record_moved(letter)
             self._unconfirmed.add(delivery.sequence_number)

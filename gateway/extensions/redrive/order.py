@@ -19,13 +19,14 @@ from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.envelope_fields import Malformed, NotOurs, entity_in, place_of, text_of_id
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Delivery, Message
-from gateway.domain.operators.control import check_reason
+from gateway.domain.operators.control import SAYS, check_reason
 from gateway.wire.pairgate.control_call import OF_NAMESPACE, ControlCall
 
 MOST_GROUPS: Final = 1000  # further ones are counted as OTHERS
 OTHERS: Final = "(others)"
 # Messages of one order, so that a client can stop between two and report progress.
 MOST_REDRIVEN: Final = 1000
+MOST_SHOWN: Final = 1024  # bytes of a body, so that an answer with all samples stays small
 _ADDED: Final = frozenset({DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION})
 
 
@@ -99,8 +100,10 @@ class RedriveOrder:
     most: int = attrs.field(
         default=MOST_REDRIVEN, validator=[validators.ge(1), validators.le(MOST_REDRIVEN)]
     )
-    # Dead letters to show without their bodies, where none is moved.
+    # Dead letters to show, where none is moved.
     peek: int = attrs.field(default=0, validator=[validators.ge(0), validators.le(MOST_REDRIVEN)])
+    # Bytes of their bodies to show, of those of a queue.
+    preview: int = attrs.field(default=0, validator=[validators.ge(0), validators.le(MOST_SHOWN)])
     reason: str = ""
     ids: tuple[str, ...] = ()  # of messages; none: all that are selected
     # The dead letters of this queue or subscription instead of the backlog's, in the namespace of
@@ -119,14 +122,17 @@ class RedriveOrder:
             if text := getattr(self, name):
                 EntityPath.parse(text)
         changes = self.properties or self.without or self.body is not None
-        if not self.queue and (changes or self.namespace or self.source or self.target):
-            raise InvalidRequest("queue: expected with namespace, source, target or a change")
+        others = (self.namespace, self.source, self.target, self.preview)
+        if not self.queue and (changes or any(others)):
+            text = "queue: expected with namespace, source, target, preview or a change"
+            raise InvalidRequest(text)
         if self.queue and self.spool:
             raise InvalidRequest("spool: has no other queues than those of the backlog")
         for each in self.properties:
             if not each.partition("=")[0] or "=" not in each:
                 raise InvalidRequest(f"properties: NAME=VALUE expected, got {each!r:.100}")
-        if self.queue and EntityPath.parse(self.queue).is_subscription and not self.target:
+        needs_target = self.executes and not self.target
+        if needs_target and self.queue and EntityPath.parse(self.queue).is_subscription:
             raise InvalidRequest(
                 "target: expected for a subscription, which can't be sent to: its topic, for all"
                 " subscriptions, or a queue"
@@ -171,6 +177,13 @@ class Letter:
             enqueued=self.enqueued,
             size=len(message.body) if isinstance(message.body, bytes) else None,
             problem=self.problem,
+        )
+
+    def preview(self, most: int) -> str:
+        """The first bytes of the body, as text: whatever isn't UTF-8 is replaced."""
+        body = self.message.body
+        return (body if isinstance(body, bytes) else str(body).encode())[:most].decode(
+            errors="replace"
         )
 
     def revived(self, codec: Envelope, *, attempt: str, now: datetime) -> Message:
@@ -247,7 +260,7 @@ class Group:
 
 @attrs.frozen(kw_only=True)
 class Sample:
-    """A dead letter without its body."""
+    """A dead letter, with as much of its body as was asked for."""
 
     reason: str
     entity: str | None  # None: not readable
@@ -255,6 +268,7 @@ class Sample:
     enqueued: datetime | None  # on the backlog
     size: int | None  # bytes of the body; None: it is no bytes
     problem: str  # the reason why the syphon couldn't move it; empty: none
+    body: str | None = None  # its beginning, as UTF-8; None: not asked for, or it is no bytes
 
 
 @attrs.frozen(kw_only=True)
@@ -283,6 +297,7 @@ class Grouping:
     selection: Selection
     most: int = MOST_GROUPS
     peek: int = 0  # samples at most
+    preview: int = 0  # bytes of their bodies
     samples: list[Sample] = attrs.field(factory=list, init=False)
     _groups: dict[tuple[str, str | None], Group] = attrs.field(factory=dict, init=False)
 
@@ -291,7 +306,8 @@ class Grouping:
         if not self.selection.matches(letter):
             return
         if len(self.samples) < self.peek:
-            self.samples.append(letter.sample)
+            body = letter.preview(self.preview) if self.preview else None
+            self.samples.append(attrs.evolve(letter.sample, body=body))
         key = (letter.reason, letter.entity)
         if key not in self._groups and len(self._groups) >= self.most:
             key = (OTHERS, OTHERS)
@@ -322,6 +338,7 @@ class Redriven:
 
     moved: int = 0
     left: int = 0  # the syphon couldn't move them, or their namespace refused them
+    unknown: int = 0  # still dead letters, and perhaps moved too: `problems` names them
     problems: tuple[str, ...] = ()  # without repetitions
     is_outage: bool = False  # a later attempt may succeed
 
@@ -329,6 +346,7 @@ class Redriven:
         return Redriven(
             moved=self.moved + other.moved,
             left=self.left + other.left,
+            unknown=self.unknown + other.unknown,
             problems=tuple(dict.fromkeys((*self.problems, *other.problems))),
             is_outage=self.is_outage or other.is_outage,
         )
@@ -340,6 +358,31 @@ def as_it_was(message: Message) -> Message:
     return attrs.evolve(message, properties=kept, time_to_live=None)
 
 
+@attrs.frozen(kw_only=True)
+class DeadLetterQuery:
+    """Asks which queues have dead letters."""
+
+    namespace: str = attrs.field(
+        default="", metadata={SAYS: "by its name; empty: the primary, or the only one"}
+    )
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetterCount:
+    """A queue or subscription that has dead letters, or may have some."""
+
+    entity: str
+    messages: int | None  # None: not known
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetterList:
+    """The answer for one namespace, with the most dead letters first."""
+
+    entities: tuple[DeadLetterCount, ...] = ()
+    total: int = 0  # more than `entities`, if they were too many
+
+
 REDRIVE: Final[ControlCall[RedriveOrder, Survey | Redriven]] = ControlCall(
     name="redrive",
     summary="counts dead letters of the backlog or of a queue, or moves them",
@@ -347,7 +390,17 @@ REDRIVE: Final[ControlCall[RedriveOrder, Survey | Redriven]] = ControlCall(
     answer=Redriven,
     survey=Survey,
     refusals=OF_NAMESPACE,
-    audited=("moved", "left"),
+    audited=("moved", "left", "unknown"),
     patience=600.0,  # for the dead letters of all backlog queues
     old_path="/redrive",
+)
+DEAD_LETTERS: Final = ControlCall(
+    name="dead-letters",
+    method="GET",
+    summary="the queues and subscriptions of a namespace that have dead letters",
+    request=DeadLetterQuery,
+    answer=DeadLetterList,
+    refusals=(501, *OF_NAMESPACE),
+    missing="redrives nothing",
+    patience=90.0,  # more than the namespace has for its list
 )

@@ -12,12 +12,14 @@ from typing import Final
 import attrs
 
 from gateway.app.runtime import Runtime
+from gateway.capabilities import Topology
 from gateway.domain import backlog
 from gateway.domain.dead_letters import reason_of
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.envelope import Envelope
 from gateway.domain.errors import EntityNotFound, NotAuthorized, NotSupported
 from gateway.domain.message import Delivery, Message, derive_message
+from gateway.domain.topics.topology import as_queue
 from gateway.extensions.redrive.events import DeadLettersRedriven
 from gateway.extensions.redrive.moving import PAGE, LetterMover, in_time
 from gateway.extensions.redrive.order import (
@@ -28,6 +30,7 @@ from gateway.extensions.redrive.order import (
     as_it_was,
     open_letter,
 )
+from gateway.offering import offered
 from gateway.ports import Broker
 
 MOST_QUEUES: Final = 1000  # more than a pair has backlog queues
@@ -127,8 +130,18 @@ class QueueRedrive(LetterMover):
             if self.letters != self.queue.dead_letter:
                 known = (await self.source.inspect(self.letters)).active
             if self.target != self.queue:
-                info = await self.source.inspect(self.target)
+                info = await self._describe_target()
         return [attrs.evolve(info, path=self.target, dead_lettered=known)]
+
+    async def _describe_target(self) -> EntityInfo:
+        try:
+            return await self.source.inspect(self.target)
+        except EntityNotFound:
+            topics = offered(self.source, Topology)
+            if topics is None:
+                raise
+        found = await topics.inspect_topic(self.target)
+        return EntityInfo(path=found.path, properties=as_queue(found.properties))
 
     def dead_letters_of(self, info: EntityInfo) -> EntityPath:
         """As `LetterMover.dead_letters_of`."""

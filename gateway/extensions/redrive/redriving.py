@@ -1,8 +1,9 @@
 """`pairgate redrive`: moves dead letters back to the backlog after their cause was fixed."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import datetime
+from functools import partial
 from typing import Final, Protocol
 
 import attrs
@@ -20,6 +21,7 @@ from gateway.config.options import Config, Namespace, Pairing
 from gateway.deadlines import answered_within
 from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
 from gateway.extensions.redrive.feature import make_redrive
+from gateway.extensions.redrive.moving import Add
 from gateway.extensions.redrive.order import (
     MOST_REDRIVEN,
     REDRIVE,
@@ -69,13 +71,13 @@ class RedriveOutcome:
 class Driver(Protocol):
     """`Redrive`, in this process or in a running gateway."""
 
-    async def survey(self, selection: Selection, peek: int = 0) -> Survey: ...
+    async def survey(self, selection: Selection, peek: int = 0, preview: int = 0) -> Survey: ...
 
     async def run(
         self,
         selection: Selection,
         *,
-        moved: Callable[[int], None],
+        add: Add,
         rate: float | None = None,
         reason: str = "",
     ) -> Redriven: ...
@@ -102,7 +104,8 @@ async def redrive(
     async with AsyncExitStack() as stack:
         driver, through = await _driver(stack, config, runtime, wish)
         try:
-            survey = await driver.survey(wish.order.selected, wish.order.peek)
+            order = wish.order
+            survey = await driver.survey(order.selected, order.peek, order.preview)
             redriven = None
             if wish.executes and survey.moves + _unreadable(survey):
                 begin(survey)
@@ -116,12 +119,12 @@ async def redrive(
 
 
 async def _run(driver: Driver, wish: RedriveOptions, moved: Callable[[int], None]) -> Redriven:
-    count = 0
+    done = Redriven()
 
-    def count_moved(messages: int) -> None:
-        nonlocal count
-        count += messages
-        moved(messages)
+    def add(part: Redriven) -> None:
+        nonlocal done
+        done += part
+        moved(part.moved)
 
     redriven: Redriven | None = None
     async with trio.open_nursery() as nursery:
@@ -131,11 +134,9 @@ async def _run(driver: Driver, wish: RedriveOptions, moved: Callable[[int], None
 
         await nursery.start(SignalWatch(stop).run)
         order = wish.order
-        redriven = await driver.run(
-            order.selected, moved=count_moved, rate=wish.rate, reason=order.reason
-        )
+        redriven = await driver.run(order.selected, add=add, rate=wish.rate, reason=order.reason)
         nursery.cancel_scope.cancel()
-    return redriven or Redriven(moved=count, problems=("it was stopped",))
+    return redriven or done + Redriven(problems=("it was stopped",))
 
 
 def _unreadable(survey: Survey) -> int:
@@ -171,8 +172,8 @@ async def _driver(
     if is_own(namespace) or wish.admin.url is not None:
         endpoint = await find_admin(config, wish.admin)
         if endpoint is not None:
-            running = _Running(config, endpoint, wish, runtime.now())
-            return running, f"the gateway at {endpoint}"
+            ask = partial(_ask, config, endpoint, wish)
+            return RedriveInSlices(ask, wish, runtime.now()), f"the gateway at {endpoint}"
         if namespace.url.startswith("memory:"):
             raise Failure(
                 f"namespace {namespace.name} is in the memory of a gateway, and none answers at an"
@@ -192,68 +193,74 @@ async def _driver(
     return make_redrive(_pairing(config), source, runtime, wish.label), name
 
 
-@attrs.frozen
-class _Running:
+async def _ask(
+    config: Config, endpoint: AdminEndpoint, wish: RedriveOptions, order: RedriveOrder
+) -> Survey | Redriven:
+    own = None if config.pairing is None else config.pairing.options.label
+    if wish.label not in {None, own}:
+        raise InvalidRequest(
+            f"the gateway at {endpoint} redrives only the backlog of its own label"
+        )
+    with answered_within(REDRIVE.patience, "from the gateway"):
+        return await give_to(endpoint, REDRIVE, order)
+
+
+@attrs.define(eq=False)
+class RedriveInSlices:
     """A `Driver` that calls the gateway which has the store open."""
 
-    config: Config
-    endpoint: AdminEndpoint
+    ask: Callable[[RedriveOrder], Awaitable[Survey | Redriven]]
     wish: RedriveOptions
     began: datetime
+    _counted: Survey = attrs.field(factory=Survey, init=False)
 
-    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
-        order = attrs.evolve(self.wish.order, executes=False, peek=peek)
-        found = await self._ask(order)
+    async def survey(self, selection: Selection, peek: int = 0, preview: int = 0) -> Survey:
+        order = attrs.evolve(self.wish.order, executes=False, peek=peek, preview=preview)
+        found = await self.ask(order)
         assert isinstance(found, Survey), "the order only counts"
+        self._counted = found
         return found
 
     async def run(
         self,
         selection: Selection,
         *,
-        moved: Callable[[int], None],
+        add: Add,
         rate: float | None = None,
         reason: str = "",
     ) -> Redriven:
         """
-        Move in slices, so that the redrive can be stopped between two of them. A message that is
-        dead-lettered again entered the backlog after the start, and isn't moved again.
+        Move in slices, so that the redrive can be stopped between two of them: no more than were
+        counted. A message that is dead-lettered again entered the queue after the start, and isn't
+        moved again where dates are known.
         """
         most = MOST_REDRIVEN
         if rate is not None:
             most = max(1, min(most, int(rate * SLICE_SECONDS)))
         given = self.wish.order.selection
-        before = self.began if given.before is None else min(self.began, given.before)
-        order = attrs.evolve(
-            self.wish.order,
-            selection=attrs.evolve(given, before=before),
-            executes=True,
-            rate=rate,
-            most=most,
-            peek=0,
-            reason=reason,
-        )
+        if all(group.oldest is not None for group in self._counted.groups):
+            before = self.began if given.before is None else min(self.began, given.before)
+            given = attrs.evolve(given, before=before)
         done = Redriven()
         while True:
+            limit = max(1, min(most, self._counted.moves - done.moved))
+            order = attrs.evolve(
+                self.wish.order,
+                selection=given,
+                executes=True,
+                rate=rate,
+                most=limit,
+                peek=0,
+                preview=0,
+                reason=reason,
+            )
             # If stopped, wait for the slice in progress, whose messages count.
             with answered_within(SLICE_LIMIT, "from the gateway", shield=True):
-                part = await self._ask(order)
+                part = await self.ask(order)
                 assert isinstance(part, Redriven), "the order executes"
-                moved(part.moved)
+                add(attrs.evolve(part, left=0))  # which the next slice counts again
             await trio.lowlevel.checkpoint()  # here a cancellation ends it
             # Each slice counts only the dead letters that the slices before have left.
-            done = attrs.evolve(part, moved=done.moved + part.moved)
-            if part.moved < most:
+            done = attrs.evolve(done + part, left=part.left)
+            if part.moved < limit or done.moved >= self._counted.moves:
                 return done
-
-    async def _ask(self, order: RedriveOrder) -> Survey | Redriven:
-        if self.wish.label not in {None, self._own_label}:
-            raise InvalidRequest(
-                f"the gateway at {self.endpoint} redrives only the backlog of its own label"
-            )
-        with answered_within(REDRIVE.patience, "from the gateway"):
-            return await give_to(self.endpoint, REDRIVE, order)
-
-    @property
-    def _own_label(self) -> str | None:
-        return None if self.config.pairing is None else self.config.pairing.options.label

@@ -35,7 +35,7 @@ def redrive_of(harness, *, codec=None, source=None, deducts=True):
 
 async def run(harness, selection=EVERYTHING, *, rate=None, reason="", **settings):
     return await redrive_of(harness, **settings).run(
-        selection, moved=lambda _: None, rate=rate, reason=reason
+        selection, add=lambda _: None, rate=rate, reason=reason
     )
 
 

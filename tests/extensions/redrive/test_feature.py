@@ -22,7 +22,7 @@ class Redrives:
 
     asked: list[Any] = attrs.field(factory=list)
 
-    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
+    async def survey(self, selection: Selection, peek: int = 0, preview: int = 0) -> Survey:
         await trio.lowlevel.checkpoint()
         self.asked.append((selection, peek))
         return COUNTED

@@ -201,7 +201,7 @@ async def test_no_more_than_sixteen_queues_are_worked_at_together(harness):
 async def test_a_redrive_without_a_reason_reports_none(harness):
     await bury(harness, message("m1"))
 
-    await redrive_of(harness).run(EVERYTHING, moved=lambda _: None)
+    await redrive_of(harness).run(EVERYTHING, add=lambda _: None)
 
     told = DeadLettersRedriven(messages=1, left=0, reason="")
     assert harness.events.of(DeadLettersRedriven) == [told]
@@ -307,6 +307,32 @@ async def test_a_move_in_progress_is_finished_on_cancellation(harness):
     assert scope.cancelled_caught
     assert await harness.secondary.ids(QUEUE) == ["m1"]
     assert await harness.secondary.ids(DEAD) == ["m2"]
+
+
+async def test_a_cancelled_move_has_told_its_unknown_outcome(harness):
+    await bury(harness, message("m1"), message("m2"))
+    harness.secondary.fail(Hang(), SEND)
+    told = []
+
+    with trio.move_on_after(2):
+        await redrive_of(harness).run(EVERYTHING, add=told.append)
+
+    assert [each.unknown for each in told if each.unknown] == [1]
+    assert "message m1 is still a dead letter, and may have been moved" in told[0].problems[0]
+
+
+async def test_a_cancelled_move_has_told_that_its_message_is_in_both_places(harness):
+    await bury(harness, message("m1"), message("m2"))
+    harness.secondary.fail(Hang(), SETTLE)
+    told = []
+
+    with trio.move_on_after(2):
+        await redrive_of(harness).run(EVERYTHING, add=told.append)
+
+    assert told[0] == Redriven(moved=1)
+    assert [each.problems[0] for each in told[1:]] == [
+        f"{QUEUE}: 1 messages were moved and are still dead letters"
+    ]
 
 
 async def test_a_namespace_that_answers_nothing_is_given_ten_seconds(harness):

@@ -14,6 +14,7 @@ from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
     LockLost,
+    MessageTooLarge,
     NotAuthorized,
     OutcomeUnknown,
     Unavailable,
@@ -274,6 +275,7 @@ async def test_a_message_that_the_backlog_doesnt_take_stays_a_dead_letter(
     done = await run(harness)
 
     assert (done.moved, done.is_outage, len(done.problems)) == (0, is_outage, 1 + len(told))
+    assert done.unknown == len(told)
     # Each message with an unknown outcome is told by its id.
     assert all(f"message {each} is still a dead letter" in done.problems[0] for each in told)
     assert await harness.secondary.ids(DEAD) == ["m1", "m2"]
@@ -340,19 +342,29 @@ async def test_all_backlog_queues_are_looked_at_and_each_move_is_told(harness):
     await bury(harness, message("m2"), message("m3"), queue=other)
     told = []
 
-    done = await redrive_of(harness).run(EVERYTHING, moved=told.append)
+    done = await redrive_of(harness).run(EVERYTHING, add=told.append)
 
-    assert (done, sum(told)) == (Redriven(moved=3), 3)
+    assert (done, told) == (Redriven(moved=3), [Redriven(moved=1)] * 3)
     assert await harness.secondary.ids(other) == ["m2", "m3"]
 
 
 async def test_no_more_are_moved_than_was_asked_for(harness):
     await bury(harness, *(message(f"m{n}") for n in range(5)))
 
-    done = await redrive_of(harness).run(EVERYTHING, moved=lambda _: None, most=3)
+    done = await redrive_of(harness).run(EVERYTHING, add=lambda _: None, most=3)
 
     assert done == Redriven(moved=3)
     assert len(await harness.secondary.ids(DEAD)) == 2
+
+
+async def test_those_that_are_refused_do_not_count_among_as_many_as_were_asked_for(harness):
+    await bury(harness, *(message(f"m{n}") for n in range(4)))
+    harness.secondary.fail(refuse(MessageTooLarge, "no"), SEND, times=2)
+
+    done = await redrive_of(harness).run(EVERYTHING, add=lambda _: None, most=2)
+
+    assert (done.moved, done.left) == (2, 2)
+    assert await harness.secondary.ids(QUEUE) == ["m2", "m3"]
 
 
 async def test_more_dead_letters_than_fit_on_a_page_are_counted_and_moved(harness):

@@ -1,10 +1,14 @@
-"""The exit code of `pairgate redrive`."""
+"""The exit code of `pairgate redrive`, and its way through a running gateway."""
 
+from datetime import UTC, datetime
+
+import attrs
 import pytest
+import trio
 
 from gateway.app.failure import ExitCode
-from gateway.extensions.redrive.order import Group, Redriven, Survey
-from gateway.extensions.redrive.redriving import RedriveOutcome
+from gateway.extensions.redrive.order import Group, Redriven, RedriveOrder, Selection, Survey
+from gateway.extensions.redrive.redriving import RedriveInSlices, RedriveOptions, RedriveOutcome
 
 SOME = (Group(reason="a", entity="orders", messages=2, moves=2),)
 
@@ -28,3 +32,58 @@ def test_all_some_none_and_not_now_are_told_apart(
     survey: Survey, redriven: Redriven | None, code: ExitCode
 ) -> None:
     assert RedriveOutcome(through="here", survey=survey, redriven=redriven).code is code
+
+
+MOVE = RedriveOptions(
+    order=RedriveOrder(selection=Selection(), queue="orders"), executes=True, rate=2.0
+)
+BEGAN = datetime(2026, 11, 30, tzinfo=UTC)
+UNDATED = Survey(groups=(Group(reason="a", entity="orders", messages=5, moves=5),))
+DATED = Survey(groups=(attrs.evolve(UNDATED.groups[0], oldest=BEGAN),))
+
+
+@attrs.define(eq=False)
+class Gateway:
+    """Answers as a gateway whose queue never runs out of dead letters."""
+
+    counted: Survey
+    orders: list[RedriveOrder] = attrs.field(factory=list)
+
+    async def ask(self, order: RedriveOrder) -> Survey | Redriven:
+        await trio.lowlevel.checkpoint()
+        if not order.executes:
+            return self.counted
+        self.orders.append(order)
+        return Redriven(moved=order.most)
+
+
+@pytest.mark.parametrize(("counted", "before"), [(DATED, BEGAN), (UNDATED, None)])
+async def test_slices_move_no_more_than_were_counted_and_compare_only_dates_that_are_known(
+    counted: Survey, before: datetime | None
+) -> None:
+    gateway = Gateway(counted)
+    driver = RedriveInSlices(gateway.ask, MOVE, BEGAN)
+    told: list[Redriven] = []
+
+    await driver.survey(Selection())
+    done = await driver.run(Selection(), add=told.append, rate=MOVE.rate)
+
+    assert [(each.most, each.selection.before) for each in gateway.orders] == [
+        (2, before),
+        (2, before),
+        (1, before),
+    ]
+    assert (done.moved, sum(each.moved for each in told)) == (5, 5)
+
+
+async def test_slices_end_where_one_moves_less_than_it_may() -> None:
+    async def ask(order: RedriveOrder) -> Survey | Redriven:
+        await trio.lowlevel.checkpoint()
+        return Redriven(moved=1, unknown=1, problems=("p",)) if order.executes else UNDATED
+
+    driver = RedriveInSlices(ask, MOVE, BEGAN)
+
+    await driver.survey(Selection())
+    done = await driver.run(Selection(), add=lambda _: None, rate=MOVE.rate)
+
+    assert done == Redriven(moved=1, unknown=1, problems=("p",))

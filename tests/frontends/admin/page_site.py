@@ -2,16 +2,17 @@
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
 
 from gateway.app.operations.control_calls import of_control, of_process
+from gateway.app.runtime import Runtime
 from gateway.demo.ports import free_port
 from gateway.domain.access import AccessPolicy, Refusal
 from gateway.domain.errors import InvalidRequest
@@ -41,7 +42,16 @@ from gateway.extensions.drill.feature import executors as drills
 from gateway.extensions.drill.order import Drill, DrillAnswer, DrillOrder, DrillState
 from gateway.extensions.purge.order import PURGE, PurgeAnswer, PurgeOrder
 from gateway.extensions.redrive.feature import executor as redrive
-from gateway.extensions.redrive.order import Group, Redriven, Sample, Selection, Survey
+from gateway.extensions.redrive.feature import listing
+from gateway.extensions.redrive.order import (
+    Group,
+    Redriven,
+    RedriveOrder,
+    Sample,
+    Selection,
+    Survey,
+)
+from gateway.extensions.redrive.redrive import QueueRedrive
 from gateway.frontends.admin.control import ControlFrontend, Executor
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
@@ -54,6 +64,8 @@ from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.wire.http.messages import Request, Response
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS
+
+T = TypeVar("T")
 
 PATIENCE = 30.0  # seconds
 
@@ -141,7 +153,7 @@ class Redriving:
     runs: list[Selection] = attrs.field(factory=list)
     survey_of: Survey = attrs.field(factory=Survey)
 
-    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
+    async def survey(self, selection: Selection, peek: int = 0, preview: int = 0) -> Survey:
         await trio.lowlevel.checkpoint()
         assert peek == 20
         return self.survey_of
@@ -150,7 +162,7 @@ class Redriving:
         self,
         selection: Selection,
         *,
-        moved: Callable[[int], None],
+        add: Callable[[Redriven], None],
         rate: float | None = None,
         most: float,
         reason: str = "",
@@ -269,6 +281,7 @@ class Site:
     drilling: Drilling = attrs.field(factory=Drilling)
     processing: Processing = attrs.field(factory=Processing)
     purging: Purging = attrs.field(factory=Purging)
+    broker: Any = attrs.field(factory=lambda: MemoryBroker(now, random.Random(0)))
     requests: list[Request] = attrs.field(factory=list)
     refused: list[Refusal] = attrs.field(factory=list)
     recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(now))
@@ -304,6 +317,13 @@ class Site:
 
         trio.from_thread.run_sync(report, trio_token=self._token)
 
+    def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Do something with the namespace, in the site's thread."""
+        return trio.from_thread.run(work, self.broker, trio_token=self._token)
+
+    def _of_queue(self, order: RedriveOrder) -> QueueRedrive:
+        return QueueRedrive.of(order, self.broker, Runtime())
+
     def _executors(self) -> list[Executor[Any, Any]]:
         parts: Any = self  # its own parts, which behave as those of a gateway
         return [
@@ -312,7 +332,11 @@ class Site:
             *of_process(parts.processing),
             *(
                 attrs.evolve(each, works=lambda: self.control.has_pair)
-                for each in (Executor(PURGE, parts.purging.execute), redrive(parts.redriving, None))
+                for each in (
+                    Executor(PURGE, parts.purging.execute),
+                    redrive(parts.redriving, None, self._of_queue),
+                    listing(lambda name: self.broker),
+                )
             ),
         ]
 
@@ -333,7 +357,7 @@ class Site:
         )
 
         frontend = AdminFrontend(
-            broker=MemoryBroker(now, random.Random(0)),
+            broker=self.broker,
             authorizer=authorizer,
             wall_clock=now,
             figures=figures,
