@@ -88,6 +88,9 @@ class Extension:
     features: Sequence[Part] = ()
     # `gateway.frontends.admin.routes.AdminRoutes`: paths of a gateway's endpoint `admin`.
     admin_routes: Sequence[Part] = ()
+    # JavaScript modules of the operators' page, in the folder `web` of the package. The page calls
+    # `start` of each, which returns an object whose `note` gets each status.
+    page: Sequence[str] = ()
     # `gateway.app.waking.WakeWay`: how listeners learn of new messages.
     wakes: Sequence[Part] = ()
     # `gateway.listening.process.feeds.MakeFeeds`: triggers for a listener; and

@@ -107,8 +107,9 @@ def test_the_wheel_has_the_shipped_files(packages: Packages) -> None:
     assert packed == {"gateway/conf/pairgate.toml", *examples}
     assert default == (CONF / "pairgate.toml").read_bytes()
     assert len(example_names()) == len(examples)
-    page = {name for name in names if name.startswith(WEB)}
-    assert page == {f"{WEB}{path.name}" for path in (ROOT / WEB).iterdir()}
+    page = {str(path.relative_to(ROOT)) for path in ROOT.glob("gateway/**/web/*")}
+    assert f"{WEB}index.html" in page
+    assert page == {name for name in names if "/web/" in name}
 
 
 def test_the_wheel_has_no_more_than_the_product(packages: Packages) -> None:

@@ -7,6 +7,7 @@ from gateway.extensions.extension import Extension
 EXTENSION: Final = Extension(
     package=__name__,
     calls=["order:REDRIVE", "order:DEAD_LETTERS"],
+    page=["dead-letters.js"],
     features=["feature:make"],
     commands={
         "redrive": (

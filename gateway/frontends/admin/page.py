@@ -4,6 +4,7 @@ The operators' page.
     GET /             the page, in any browser
     GET /page/NAME    its scripts, styles and icon
     GET /page/access  {"credentials": true}: this client needs credentials for everything else
+    GET /page/modules {"modules": ["NAME"]}: the scripts of extensions, which are files of the page
 
 The files are the same for everyone and contain no figures, so they need no credentials. The page
 reads `/status`, `/events` and `/v1/...` with the credentials that its user types in: it asks first
@@ -19,6 +20,7 @@ from typing import Final
 
 import attrs
 
+from gateway.extensions.listing import extensions
 from gateway.frontends.admin.operators import json_answer, needs_credentials
 from gateway.frontends.auth import Authorizer
 from gateway.wire.http.messages import Headers, Request, Response
@@ -26,6 +28,7 @@ from gateway.wire.http.messages import Headers, Request, Response
 PATH: Final = "/"
 PREFIX: Final = "/page/"
 _ACCESS: Final = f"{PREFIX}access"
+_MODULES: Final = f"{PREFIX}modules"
 _FOLDER: Final = "web"
 _INDEX: Final = "index.html"
 _TYPES: Final = {
@@ -72,6 +75,9 @@ def page_answer(request: Request, authorizer: Authorizer) -> Response | None:
     """The answer to a request for the page or one of its files; None: it is for another path."""
     if request.path == _ACCESS:
         return json_answer(200, {"credentials": needs_credentials(authorizer)})
+    if request.path == _MODULES:
+        names = [name for extension in extensions() for name in extension.page]
+        return json_answer(200, {"modules": names})
     if request.path == PATH:
         return _files()[_INDEX].answer(request)
     if not request.path.startswith(PREFIX):
@@ -83,11 +89,10 @@ def page_answer(request: Request, authorizer: Authorizer) -> Response | None:
 @cache
 def _files() -> Mapping[str, _File]:
     """All files of the page by name. The program's own files: their names aren't paths."""
-    return {each.name: _file(each.name, each.read_bytes()) for each in _folder() if each.is_file()}
-
-
-def _folder() -> list[resources.abc.Traversable]:
-    return list(resources.files("gateway.frontends.admin").joinpath(_FOLDER).iterdir())
+    packages = ["gateway.frontends.admin", *(each.package for each in extensions() if each.page)]
+    folders = [resources.files(package).joinpath(_FOLDER) for package in packages]
+    found = [each for folder in folders for each in folder.iterdir() if each.is_file()]
+    return {each.name: _file(each.name, each.read_bytes()) for each in found}
 
 
 def _file(name: str, content: bytes) -> _File:

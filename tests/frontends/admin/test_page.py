@@ -2,17 +2,21 @@
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import gateway.frontends.admin
+from gateway.extensions.listing import extensions
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.wire.http.messages import Headers, Request, Response
 from tests.frontends.admin.figures import frontend
 
 WEB = Path(gateway.frontends.admin.__path__[0]) / "web"
-NAMES = sorted(path.name for path in WEB.iterdir())
+WITH_PARTS = [each for each in extensions() if each.page]
+FOLDERS = [WEB, *(Path(import_module(each.package).__path__[0]) / "web" for each in WITH_PARTS)]
+FILES = {path.name: path for folder in FOLDERS for path in folder.iterdir()}
 
 
 async def ask(target: str, asked: FiguresFrontend | None = None, **fields: str) -> Response:
@@ -29,17 +33,26 @@ async def test_anyone_gets_the_page_which_contains_no_figures() -> None:
     assert answer.body == (WEB / "index.html").read_bytes()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(FILES))
 async def test_each_file_has_its_type_and_the_headers_that_keep_others_out(name: str) -> None:
     answer = await ask(f"/page/{name}")
 
     assert answer.status == 200
-    assert answer.body == (WEB / name).read_bytes()
+    assert answer.body == FILES[name].read_bytes()
     assert answer.headers.get("X-Content-Type-Options") == "nosniff"
     policy = answer.headers.get("Content-Security-Policy") or ""
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
+
+
+async def test_the_page_learns_the_scripts_of_extensions_of_which_no_two_have_one_name() -> None:
+    answer = await ask("/page/modules")
+    names = [path.name for folder in FOLDERS for path in folder.iterdir()]
+
+    assert json.loads(answer.body) == {"modules": [name for e in WITH_PARTS for name in e.page]}
+    assert {name for each in WITH_PARTS for name in each.page} <= set(FILES)
+    assert len(names) == len(set(names))
 
 
 async def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
@@ -75,7 +88,7 @@ async def test_the_page_has_no_code_of_its_own_and_asks_for_nothing_from_elsewhe
 
     assert re.findall(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", page) == []
     assert {(await ask(target)).status for target in linked} == {200}
-    for name in NAMES:
-        text = (WEB / name).read_text().replace("http://www.w3.org/2000/svg", "")
+    for name in FILES:
+        text = FILES[name].read_text().replace("http://www.w3.org/2000/svg", "")
         assert "://" not in text
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)

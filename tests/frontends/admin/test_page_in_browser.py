@@ -1,11 +1,9 @@
 """The operators' page in a real browser, as people see and use it."""
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 import attrs
@@ -19,6 +17,18 @@ from gateway.domain.status.process import Status
 from gateway.extensions.drill.section import DRILL
 from gateway.extensions.redrive.order import Selection
 from tests.frontends.admin import page_states
+from tests.frontends.admin.page_actions import (
+    PHONE,
+    RATES,
+    READ,
+    TEXT,
+    WIDE,
+    click,
+    draw,
+    open_page,
+    text_of,
+    type_into,
+)
 from tests.frontends.admin.page_site import DEAD, Site, open_site
 from tests.frontends.rest_client import KEY, POLICIES
 from tests.harness.axe import audit
@@ -26,16 +36,7 @@ from tests.harness.chromium import Browser, browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
-ROOT: Final = Path(__file__).parents[3]
-PICTURES: Final = ROOT / "docs" / "how-to" / "pictures"
-# With this variable the pictures of the docs are drawn again.
-DRAWS: Final = os.environ.get("PAIRGATE_PICTURES") == "1"
-TEXT: Final = "document.body.innerText"
 LOST: Final = "document.getElementById('lost').textContent"
-READ: Final = "!document.getElementById('figures').hidden"
-RATES: Final = f"{READ} && !document.getElementById('ways').textContent.startsWith('Rates')"
-WIDE: Final = (1080, 1250)
-PHONE: Final = (390, 1250)
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +65,6 @@ def site(told: Told) -> Iterator[Site]:
     with open_site(told) as one:
         one.history = lambda: page_states.history_of(told())
         yield one
-
-
-def draw(chromium: Browser, name: str) -> None:
-    if DRAWS:
-        chromium.until(RATES)
-        PICTURES.mkdir(exist_ok=True)
-        (PICTURES / f"page-{name}.webp").write_bytes(chromium.picture())
-
-
-def open_page(chromium: Browser, site: Site, ready: str = RATES) -> None:
-    chromium.show(site.url)
-    chromium.resize(*WIDE)
-    chromium.prefer("light")
-    chromium.until(ready)
 
 
 SEEN: Final = {
@@ -437,20 +424,6 @@ def test_dead_letters_are_redriven_after_a_confirmation(
     assert complaints == []
     assert site.redriving.runs == [Selection()]
     assert notice == "Redrive dead letters: 2 moved, 1 couldn't be moved: orders: missing."
-
-
-def click(chromium: Browser, selector: str) -> None:
-    chromium.until(f"document.querySelector({json.dumps(selector)})?.checkVisibility()")
-    chromium.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
-
-
-def text_of(chromium: Browser, identifier: str) -> str:
-    return str(chromium.evaluate(f"document.getElementById('{identifier}').innerText"))
-
-
-def type_into(chromium: Browser, identifier: str, text: str) -> None:
-    chromium.evaluate(f"document.getElementById('{identifier}').select()")
-    chromium.type(text)
 
 
 def test_dead_letters_are_peeked_without_their_bodies_and_redriven_by_reason(

@@ -25,8 +25,8 @@ export class Gateway {
     this.#authorization = token;
   }
 
-  async get(path) {
-    return (await this.#ask(path, {}, AbortSignal.timeout(PATIENCE))).json();
+  async get(path, patience = PATIENCE) {
+    return (await this.#ask(path, {}, AbortSignal.timeout(patience))).json();
   }
 
   async post(path, value, patience = PATIENCE) {

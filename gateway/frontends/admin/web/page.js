@@ -41,6 +41,7 @@ let overrides = ""; // the status's words for them, to see when they change
 let historyOf = 0; // the date of the history that is shown, in seconds
 let heard = null; // the moment of the last answer
 let asked = false; // whether credentials are needed
+let additions = []; // what the modules of extensions show
 let wake = () => {};
 let signedIn = () => {};
 
@@ -142,7 +143,14 @@ function show(status) {
     letters.note(status);
     byId("redriving").hidden = !actions.has("redrive") || !status.pair.backlog.dead_letters.messages;
   }
+  for (const each of additions) each.note(status, actions);
   byId("figures").hidden = false;
+}
+
+async function startModules() {
+  const { modules } = await gateway.get("/page/modules");
+  const found = await Promise.all(modules.map((name) => import(`/page/${name}`)));
+  additions = found.map(({ start }) => start({ gateway, place: byId("additions") }));
 }
 
 async function readPermissions(status) {
@@ -195,6 +203,7 @@ async function read() {
   try {
     if (!asked) {
       const { credentials } = await gateway.get("/page/access");
+      await startModules();
       asked = true;
       if (credentials) {
         clearTimeout(late);
