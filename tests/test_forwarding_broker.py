@@ -36,6 +36,7 @@ from gateway.capabilities import (
     Schedules,
     SendsMany,
     SendsTogether,
+    SendsToSubscriptions,
     SessionReceiver,
     Sessions,
     SettlesByToken,
@@ -47,6 +48,7 @@ from gateway.capabilities import (
     Updates,
     Verifies,
     Visibility,
+    WritesDeadLetters,
 )
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
@@ -89,7 +91,8 @@ EVERYWHERE = {
     Updates,
     Verifies,
 }  # passed on by all brokers
-NOWHERE = {DeletesSent, ReplacesKey}  # passed on by none: who opens a namespace asks it alone
+# Passed on by none but interceptors: who opens a namespace asks it alone.
+NOWHERE = {DeletesSent, ReplacesKey, SendsToSubscriptions, WritesDeadLetters}
 OF_SHARDS: set[type] = {
     Clears,
     DeletesByVersion,
@@ -126,7 +129,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             Sessions,
             Transacts,
         },
-        {EnlistsSchedules},
+        {EnlistsSchedules, SendsToSubscriptions, WritesDeadLetters},
         {BoundsSends},
     ),
     InterceptedReceiver: (
@@ -342,7 +345,7 @@ def test_each_capability_is_changed_passed_on_or_withheld(wrapper: type[Wrapper]
     changes, forwards, withholds = WRAPPERS[wrapper]
     is_broker = issubclass(wrapper, ForwardingBroker)
     if is_broker:
-        forwards, withholds = forwards | EVERYWHERE - changes, withholds | NOWHERE
+        forwards, withholds = forwards | EVERYWHERE - changes, withholds | NOWHERE - forwards
     inner = able(Broker if is_broker else Receiver)
     made = around(wrapper, inner)
 

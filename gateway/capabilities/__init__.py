@@ -50,11 +50,14 @@ from gateway.capabilities.sending import (
     SendEach,
     SendsMany,
     SendsTogether,
+    SendsToSubscriptions,
+    WritesDeadLetters,
     accepting_send,
     longest_send_of,
     outcome_of,
     send_accepted_by,
     send_each,
+    send_in_turn,
 )
 from gateway.capabilities.transactions import (
     Enlists,
@@ -103,6 +106,7 @@ __all__ = [
     "Send",
     "SendEach",
     "SendsMany",
+    "SendsToSubscriptions",
     "SendsTogether",
     "SessionReceiver",
     "Sessions",
@@ -120,6 +124,7 @@ __all__ = [
     "Updates",
     "Verifies",
     "Visibility",
+    "WritesDeadLetters",
     "accepting_send",
     "address_of",
     "check_delete_limit",
@@ -129,5 +134,6 @@ __all__ = [
     "outcome_of",
     "send_accepted_by",
     "send_each",
+    "send_in_turn",
     "sends_in",
 ]

@@ -181,6 +181,16 @@ async def send_each(
     error = await outcome_of(send, entity, [message for batch in batches for message in batch])
     if len(batches) == 1 or not isinstance(error, FAULTS_OF_ONE):
         return [error] * len(batches)
+    return await send_in_turn(send, entity, batches)
+
+
+async def send_in_turn(
+    send: Send[None], entity: EntityPath, batches: Batches
+) -> Sequence[BrokerError | None]:
+    """
+    Send one batch after the other in that way, until an error says that the namespace is in
+    trouble; return the verdicts as `send_each` does.
+    """
     verdicts: list[BrokerError | None] = []
     trouble: BrokerError | None = None
     for batch in batches:
@@ -226,6 +236,40 @@ class Schedules(Protocol):
         Raises:
             MessageNotFound: a message doesn't exist or has become due; none was removed.
             EntityNotFound: there is no such entity.
+        """
+        ...
+
+
+@capability(Broker, "this namespace gets dead letters from receivers alone")
+class WritesDeadLetters(Protocol):
+    """A namespace that adds messages to the dead letters of a queue or subscription."""
+
+    async def dead_letter(self, entity: EntityPath, message: Message) -> None:
+        """
+        Return once the dead letters of the entity have the message, durably, where it never
+        expires. Its reason and description are among its properties, as those of a dead letter that
+        was received. The outcome of a cancelled call is unknown.
+
+        Raises:
+            BrokerError: as `Broker.send`.
+            EntityNotFound: there is no such entity, or it has no dead-letter queue.
+        """
+        ...
+
+
+@capability(Broker, "a subscription of this namespace gets messages from its topic alone")
+class SendsToSubscriptions(Protocol):
+    """A namespace that takes messages for one subscription, past the rules of its topic."""
+
+    async def send_to_subscription(
+        self, subscription: EntityPath, messages: Sequence[Message]
+    ) -> None:
+        """
+        As `Broker.send`, to that subscription alone.
+
+        Raises:
+            BrokerError: as `Broker.send`.
+            InvalidRequest: it isn't a subscription.
         """
         ...
 

@@ -251,6 +251,13 @@ DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 MAX_REASON_LENGTH: Final = 4096  # characters, of reason and of description
 
 
+def reason_in(message: Message) -> DeadLetter:
+    """The reason and description among the properties of a dead letter; empty: it has none."""
+    found = (message.properties.get(name) for name in (DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION))
+    reason, description = (text if isinstance(text, str) else "" for text in found)
+    return DeadLetter(reason=reason, description=description)
+
+
 class AcceptedBy(enum.Enum):
     """The namespace or store that accepted a send."""
 

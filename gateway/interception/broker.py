@@ -33,6 +33,7 @@ from gateway.capabilities import (
     Schedules,
     Send,
     SendsMany,
+    SendsToSubscriptions,
     SessionReceiver,
     Sessions,
     SettlesByToken,
@@ -40,6 +41,7 @@ from gateway.capabilities import (
     TakesBack,
     TransactedWork,
     Transacts,
+    WritesDeadLetters,
     address_of,
 )
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
@@ -67,7 +69,11 @@ class InterceptedBroker(ForwardingBroker):
     _session_chain: InterceptorChain = attrs.field(init=False)
 
     adds: ClassVar[frozenset[type]] = frozenset((Placed,))
-    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {EnlistsSchedules}
+    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {
+        EnlistsSchedules,
+        SendsToSubscriptions,
+        WritesDeadLetters,
+    }
 
     @_session_chain.default
     def _find_session_chain(self) -> InterceptorChain:

@@ -82,9 +82,13 @@ class Capability(enum.Flag):
     TOKENS = enum.auto()  # any process settles with a delivery's token
     PEEKED_STATE = enum.auto()  # of a session, for those that don't hold it
     AVAILABLE = enum.auto()  # a receiver knows when nothing is available
+    WRITTEN_DEAD_LETTERS = enum.auto()  # not only receivers add dead letters
+    SUBSCRIPTION_SENDS = enum.auto()  # a subscription gets messages that are for it alone
 
 
-EVERYTHING = ~Capability.TOKENS  # the abilities of a namespace with locks of its own
+_OWN = Capability.WRITTEN_DEAD_LETTERS | Capability.SUBSCRIPTION_SENDS
+# The abilities of a namespace with locks of its own, but for those that wrappers withhold.
+EVERYTHING = ~(Capability.TOKENS | _OWN)
 
 
 @attrs.frozen
@@ -326,6 +330,7 @@ OVER_HTTP = ~(
     | Capability.TRANSACTED_SCHEDULE
     | Capability.BATCH_DELETE
     | Capability.PEEKED_STATE
+    | _OWN
 )
 
 # Messages that a cancelled receive had on their way stay locked until their locks end.
@@ -350,6 +355,7 @@ WITH_SHARDS = ~(
     | Capability.DUPLICATES
     | Capability.TRANSACTED_SCHEDULE
     | Capability.TOKENS
+    | _OWN
 )
 
 # Plain AMQP 1.0, and RabbitMQ's plugin for it: a quorum queue puts each message that comes back
@@ -410,8 +416,8 @@ BEANSTALKD = (
 )
 
 KINDS = [
-    BrokerKind(name="memory", open=memory, virtual_time=True),
-    BrokerKind(name="embedded", open=embedded),
+    BrokerKind(name="memory", open=memory, can=EVERYTHING | _OWN, virtual_time=True),
+    BrokerKind(name="embedded", open=embedded, can=EVERYTHING | _OWN),
     BrokerKind(
         name="servicebus+http", open=in_this_process(servicebus_rest.pairgate), can=OVER_HTTP
     ),
@@ -478,10 +484,13 @@ KINDS = [
         can=EVERYTHING & ~(_TRANSACTED | Capability.BATCH_DELETE),
         virtual_time=True,
     ),
-    BrokerKind(name="memory, announced", open=announced(memory), virtual_time=True),
+    BrokerKind(
+        name="memory, announced", open=announced(memory), can=EVERYTHING | _OWN, virtual_time=True
+    ),
     BrokerKind(
         name="memory, watched",
         open=watched(behind_a_cut(memory), VirtualClock()),
+        can=EVERYTHING | _OWN,
         virtual_time=True,
     ),
     BrokerKind(
@@ -541,8 +550,19 @@ KINDS = [
         shared=True,
         can=STORAGE_QUEUE & WITH_SHARDS,
     ),
-    BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), shared=True, can=RABBITMQ),
-    BrokerKind(name="rabbitmq 4", open=on_rabbitmq(NEWER), shared=True, slow=True, can=RABBITMQ),
+    BrokerKind(
+        name="rabbitmq",
+        open=on_rabbitmq("primary"),
+        shared=True,
+        can=RABBITMQ | Capability.WRITTEN_DEAD_LETTERS,
+    ),
+    BrokerKind(
+        name="rabbitmq 4",
+        open=on_rabbitmq(NEWER),
+        shared=True,
+        slow=True,
+        can=RABBITMQ | Capability.WRITTEN_DEAD_LETTERS,
+    ),
     BrokerKind(
         name="pair of rabbitmq",
         open=pair(on_rabbitmq("primary"), on_rabbitmq("secondary"), real_date),
@@ -556,12 +576,15 @@ KINDS = [
         can=RABBITMQ,
     ),
     BrokerKind(
-        name="storage-queue, Azurite", open=on_azurite("primary"), shared=True, can=STORAGE_QUEUE
+        name="storage-queue, Azurite",
+        open=on_azurite("primary"),
+        shared=True,
+        can=STORAGE_QUEUE | Capability.WRITTEN_DEAD_LETTERS,
     ),
     BrokerKind(
         name="storage-queue, a Pairgate",
         open=in_this_process(storage_queue.pairgate),
-        can=STORAGE_QUEUE,
+        can=STORAGE_QUEUE | Capability.WRITTEN_DEAD_LETTERS,
     ),
     BrokerKind(
         name="pair of storage-queue",

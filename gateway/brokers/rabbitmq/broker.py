@@ -63,7 +63,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.identity import Identity, known_to_all, rabbitmq_identity
-from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.domain.message import Delivery, Message, ReceiveMode, derive_message
 from gateway.net.hosts import Hosts
 from gateway.net.rabbitmq.connection import BrokerLogin, RabbitmqConnection, connect
 from gateway.net.reconnecting import ANY_TIME, Failures, Reconnecting
@@ -232,15 +232,10 @@ class RabbitmqBroker:
             raise error
 
     async def dead_letter(self, entity: EntityPath, message: Message) -> None:
-        """
-        Add a message to the dead letters of that queue. Returns once the broker has confirmed it.
-
-        Raises:
-            InvalidRequest: AMQP can't encode a field of the message.
-            EntityNotFound: the queue has no dead-letter queue.
-        """
+        """As `WritesDeadLetters.dead_letter`: published to the queue for dead letters."""
+        kept = encoded(derive_message(message, time_to_live=None))
         try:
-            await self._publish_one(entity.dead_letter, [encoded(message)], ANY_TIME)
+            await self._publish_one(entity.dead_letter, [kept], ANY_TIME)
         except EntityNotFound as error:
             raise EntityNotFound(
                 f"{error}: the dead-letter queue of {entity} is missing; create it with"

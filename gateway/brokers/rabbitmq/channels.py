@@ -8,7 +8,7 @@ At a user's limit of channels it serves all requests. Receivers share further co
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 import trio
@@ -18,7 +18,6 @@ from gateway.brokers.rabbitmq.limited import LimitedConnection, UserLimit
 from gateway.brokers.rabbitmq.names import candidates
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, OutcomeUnknown, Unavailable
-from gateway.domain.message import Message
 from gateway.net.rabbitmq.channel import Channel
 from gateway.net.rabbitmq.connection import RabbitmqConnection
 from gateway.net.reconnecting import ANY_TIME, recently
@@ -31,17 +30,6 @@ _MAX_QUESTIONS: Final = 8  # concurrent requests, each with a channel; a broker 
 _MOST_AHEAD: Final = 31  # channels for further receivers; a small limit is shared with senders
 _SPARE_WAIT: Final = 1.0  # seconds; a receiver needs no connection for requests
 _AGAIN: Final = 0.05  # seconds; the broker says when a closed channel is free, which wakes nobody
-
-
-class DeadLetterWriter(Protocol):
-    """Adds messages to the dead letters of a queue."""
-
-    async def dead_letter(self, entity: EntityPath, message: Message) -> None:
-        """
-        Return once the broker has confirmed the message in the dead-letter queue. Raises
-        BrokerError.
-        """
-        ...
 
 
 @attrs.define(eq=False)

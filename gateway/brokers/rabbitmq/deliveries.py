@@ -134,4 +134,4 @@ def as_dead_letter(held: Held, settlement: DeadLetter) -> Message:
         DEAD_LETTER_DESCRIPTION: settlement.description,
     }
     properties = {**message.properties, **settlement.properties, **reasons}
-    return derive_message(message, properties=properties, time_to_live=None)
+    return derive_message(message, properties=properties)

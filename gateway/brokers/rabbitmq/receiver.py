@@ -23,7 +23,7 @@ import attrs
 import trio
 from pamqp import commands
 
-from gateway.brokers.rabbitmq.channels import Channels, DeadLetterWriter
+from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.deliveries import (
     Consumer,
     Held,
@@ -34,6 +34,7 @@ from gateway.brokers.rabbitmq.deliveries import (
 )
 from gateway.brokers.rabbitmq.keeper import Keeper
 from gateway.brokers.rabbitmq.unsettled import UnsettledDeliveries, lock_lost
+from gateway.capabilities import WritesDeadLetters
 from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.clocks.times import EPOCH
 from gateway.domain.entity import EntityPath
@@ -87,7 +88,7 @@ class RabbitmqReceiver:
     _entity: EntityPath
     _mode: ReceiveMode
     _channels: Channels
-    _dead_letters: DeadLetterWriter
+    _dead_letters: WritesDeadLetters
     _clock: WallClock
     _lock_duration: float
     _deliveries: UnsettledDeliveries

@@ -36,7 +36,7 @@ from gateway.domain.errors import (
     NotSupported,
     OutcomeUnknown,
 )
-from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.domain.message import Delivery, Message, ReceiveMode, reason_in
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
@@ -193,6 +193,14 @@ class StorageQueueBroker:
         await queue.peer.run(
             storage.DeleteMessage(queue=queue.name, message_id=message_id, pop_receipt=pop_receipt)
         )
+
+    async def dead_letter(self, entity: EntityPath, message: Message) -> None:
+        """As `WritesDeadLetters.dead_letter`; without the reason if there is no room for it."""
+        await trio.lowlevel.checkpoint()
+        if entity.is_dead_letter:
+            raise InvalidRequest(f"{entity}: a queue expected, not its dead-letter queue")
+        await self._metadata_of(self._queue_of(entity))  # a missing queue gets no poison queue
+        await self._poison_of(entity).put(message, reason_in(message))
 
     @asynccontextmanager
     async def open_receiver(

@@ -27,6 +27,7 @@ from gateway.store.engine.records import (
 )
 
 Numbered = tuple[int, Incoming]
+_NO_PLACE: Final = MessageNumbers(0, 0)  # of a message that gets its place in a sub-queue
 
 
 @attrs.define(eq=False)
@@ -182,6 +183,25 @@ class EnqueueRules:
         """Take a message that was forwarded `hops` times as a dead letter; never refuses."""
         new = attrs.evolve(row, enqueued=now.own, deliveries=0, original=row.first)
         self._content.dead_letter_new(new, why, hops + 1, now)
+
+    def add_dead_letter(self, message: Incoming, why: DeadLetter, now: Now) -> None:
+        """
+        Add a message that was dead-lettered elsewhere to the dead letters of this entity, which
+        keeps it even if it forwards its own.
+        """
+        content = self._content
+        self.check_size(message.size)
+        self.check_quota(message.size, now)
+        row = accept(message, _NO_PLACE, content.entity.properties, now)
+        dead = attrs.evolve(
+            row,
+            state=State.DEAD,
+            due=None,
+            expires=None,
+            reason=why.reason or None,
+            description=why.description or None,
+        )
+        content.add([content.placed(dead)])
 
     def _forward_new(self, rows: Sequence[Row], onward: Onward, now: Now) -> None:
         ready = [row for row in rows if row.state is State.ACTIVE]

@@ -124,6 +124,13 @@ class Queue:
         self.entity.touch(now)
         return self.enqueue.send(messages, now, reserved)
 
+    def add_dead_letter(self, message: Incoming, why: DeadLetter, now: Now) -> None:
+        """As `EnqueueRules.add_dead_letter`, after a sweep."""
+        self.enqueue.check_sendable()
+        self.sweep(now)
+        self.entity.touch(now)
+        self.enqueue.add_dead_letter(message, why, now)
+
     def reserve(self, count: int, now: Now) -> ReservedPlaces:
         """Reserve places for so many messages; those that aren't sent remain gaps."""
         self.enqueue.check_sendable()

@@ -27,11 +27,11 @@ from gateway.capabilities import (
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
+from gateway.domain.errors import BrokerError, EntityNotFound, InvalidRequest, MessageError
 from gateway.domain.events.gateway import Event
 from gateway.domain.events.stores import Quarantined, RequestFailed, SessionStateDamaged
 from gateway.domain.identity import Identity
-from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.domain.message import Delivery, Message, ReceiveMode, reason_in
 from gateway.domain.option_fields import BYTES
 from gateway.domain.topics.property_values import id_text
 from gateway.moments import Moments
@@ -143,6 +143,32 @@ class LocalBroker(LocalQueues):
                 self.record_places(entity, batch, verdict)
         return [verdict if isinstance(verdict, BrokerError) else None for verdict in verdicts]
 
+    async def dead_letter(self, entity: EntityPath, message: Message) -> None:
+        """As `WritesDeadLetters.dead_letter`."""
+        if entity.is_dead_letter:
+            raise InvalidRequest(f"{entity}: a queue or subscription expected, not a sub-queue")
+        incoming = self.packed([message])
+        if isinstance(incoming, BrokerError):
+            raise incoming
+
+        def work(space: Namespace, now: Now) -> None:
+            space.check_room()
+            if space.is_topic(entity):
+                raise EntityNotFound(f"{entity} is a topic, which has no dead letters")
+            space.find(entity).add_dead_letter(incoming[0], reason_in(message), now)
+
+        size = cost_of(incoming)
+        await self.run_on(entity, work, cost=size + STEP_COST, billed=None)
+        self.meter.carried(Operation.SEND, 1, size)
+
+    async def send_to_subscription(
+        self, subscription: EntityPath, messages: Sequence[Message]
+    ) -> None:
+        """As `SendsToSubscriptions.send_to_subscription`."""
+        if subscription.is_dead_letter or not subscription.is_subscription:
+            raise InvalidRequest(f"{subscription}: a subscription expected")
+        await self._add(subscription, messages)
+
     async def check_transactions(self) -> None:
         """As `Transacts.check_transactions`."""
         await self.run_on(EntityPath(""), lambda space, _now: space.check_room(), billed=None)
@@ -209,6 +235,9 @@ class LocalBroker(LocalQueues):
 
     async def _send(self, entity: EntityPath, messages: Sequence[Message]) -> Places:
         check_target(entity)
+        return await self._add(entity, messages)
+
+    async def _add(self, entity: EntityPath, messages: Sequence[Message]) -> Places:
         incoming = self.packed(messages)
         if isinstance(incoming, BrokerError):
             raise incoming

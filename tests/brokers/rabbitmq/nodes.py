@@ -143,6 +143,9 @@ class Namespace:
     async def identity(self) -> Identity:
         return await self.broker.identity()
 
+    async def dead_letter(self, entity: EntityPath, message: Message) -> None:
+        await self.broker.dead_letter(self.inside(entity), message)
+
     async def probe(self, entity: EntityPath) -> None:
         await self.broker.probe(self.inside(entity))
 

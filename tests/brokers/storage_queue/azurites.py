@@ -136,6 +136,9 @@ class Namespace:
         inside = self.inside(entity)
         return await self.broker.peek(inside, from_sequence=from_sequence, limit=limit)
 
+    async def dead_letter(self, entity: EntityPath, message: Message) -> None:
+        await self.broker.dead_letter(self.inside(entity), message)
+
     async def probe(self, entity: EntityPath) -> None:
         await self.broker.probe(self.inside(entity))
 
