@@ -10,6 +10,7 @@ from gateway import capabilities
 from gateway.brokers.joined.receiver import JoinedReceiver
 from gateway.brokers.joined.session import JoinedSession
 from gateway.brokers.joined.settling import JoinedSettling
+from gateway.brokers.routing_broker import RoutingBroker
 from gateway.capabilities import (
     BoundsSends,
     ChangesBody,
@@ -382,7 +383,7 @@ def test_the_rule_holds_for_all_wrappers_of_the_gateway() -> None:
 
     found = {name(each) for each in below(Wrapper) if each.__module__.startswith("gateway.")}
 
-    parts = (ForwardingBroker, ReceiveWrapper, SendWrapper)
+    parts = (ForwardingBroker, ReceiveWrapper, RoutingBroker, SendWrapper)
     parts += (ClaimedSession, InterceptedSession, JoinedSettling)
     assert found - set(map(name, parts)) == set(map(name, WRAPPERS))
 
