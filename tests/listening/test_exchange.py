@@ -24,8 +24,8 @@ from gateway.listening.intents import steps, update
 from gateway.listening.items import Json
 from gateway.listening.settling import settle
 from gateway.listening.submit import Submitter
-from gateway.ports import ABSENT, ANY
 from tests.harness.clocks import VirtualClock
+from tests.harness.memory_values import MemoryValues
 from tests.listening.harness import ORDERS, Harness, until, virtual_time
 
 pytestmark = virtual_time
@@ -93,36 +93,13 @@ async def test_slices_fan_out_and_their_replies_come_in_order(harness):
     assert await requester.scatter([]) == []
 
 
-@attrs.define(eq=False)
-class MemoryStore:
-    """A `Versioned` that outlives a requester, as a file outlives its process."""
-
-    values: dict[str, tuple[bytes, str]] = attrs.field(factory=dict)
-    writes: int = 0
-
-    async def read(self, key: str) -> tuple[bytes | None, str]:
-        await trio.lowlevel.checkpoint()
-        return self.values.get(key, (None, ABSENT))
-
-    async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:
-        await trio.lowlevel.checkpoint()
-        if if_match not in (ANY, self.values.get(key, (None, ABSENT))[1]):
-            raise PreconditionFailed(key)
-        self.writes += 1
-        if value is None:
-            self.values.pop(key, None)
-            return ABSENT
-        self.values[key] = value, str(self.writes)
-        return str(self.writes)
-
-
 async def gather(requester: Requester[Sum, Total], values: list[Sum]) -> list[int]:
     async with requester.kept("report-7", values) as totals:
         return [each.value for each in totals]
 
 
 async def test_a_kept_request_finds_the_replies_that_came_before_a_restart(harness):
-    store, asked = MemoryStore(), list[int]()
+    store, asked = MemoryValues(), list[int]()
 
     async def work(request):
         [number] = request.value.numbers
@@ -151,7 +128,7 @@ async def test_a_kept_request_finds_the_replies_that_came_before_a_restart(harne
 
 
 async def test_a_block_that_fails_keeps_the_replies(harness):
-    store, asked = MemoryStore(), list[int]()
+    store, asked = MemoryValues(), list[int]()
 
     async def work(request):
         await trio.lowlevel.checkpoint()
@@ -169,7 +146,7 @@ async def test_a_block_that_fails_keeps_the_replies(harness):
 
 
 async def test_a_kept_request_must_be_the_same_when_it_is_asked_again(harness):
-    requester = await asking(harness, store=MemoryStore())
+    requester = await asking(harness, store=MemoryValues())
     with trio.move_on_after(1.0):
         await gather(requester, [Sum([1])])
 
@@ -182,7 +159,7 @@ async def test_a_kept_request_must_be_the_same_when_it_is_asked_again(harness):
 
 
 @attrs.define(eq=False)
-class SlowStore(MemoryStore):
+class SlowStore(MemoryValues):
     """A store whose writes of replies take a second."""
 
     async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:
