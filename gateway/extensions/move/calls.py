@@ -1,17 +1,19 @@
 """Executes the operators' orders for moves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
 import attrs
 import trio
 
+from gateway.capabilities import Topology
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest
 from gateway.domain.events.control import ControlCalled
 from gateway.domain.operators.control import Operator, matches
 from gateway.extensions.move.broker import MovedBroker
+from gateway.extensions.move.emptying import subscriptions_of
 from gateway.extensions.move.mover import EntityMover
 from gateway.extensions.move.order import (
     MoveAction,
@@ -25,6 +27,7 @@ from gateway.extensions.move.order import (
 from gateway.extensions.move.plan import Planning
 from gateway.extensions.move.report import MoveReport
 from gateway.extensions.move.stages import Move, Moves, MoveStep, not_started
+from gateway.offering import required
 from gateway.ports import Observer, WallClock
 from gateway.wire.pairgate.control_call import NoKeys
 
@@ -128,32 +131,52 @@ class MoveCalls:
         async def ask(move: Move) -> None:
             async with limit:
                 report = await self.mover.report_of(move.path)
-                states[move.path.key] = _state(move, report, problem="no answer in time")
-                left, problem = await self._left(move)
-                states[move.path.key] = _state(move, report, left=left, problem=problem)
+                states[move.path.key] = _state(move, report, _UNANSWERED)
+                states[move.path.key] = _state(move, report, await self._left(move))
 
         with trio.move_on_after(_ANSWER):
             async with trio.open_nursery() as nursery:
                 for move in self.broker.book.moves:
-                    states[move.path.key] = _state(move, MoveReport(), problem="no answer in time")
+                    states[move.path.key] = _state(move, MoveReport(), _UNANSWERED)
                     nursery.start_soon(ask, move)
         return MovesAnswer(to=self.to, moves=tuple(states.values()))
 
-    async def _left(self, move: Move) -> tuple[int | None, str]:
-        if move.is_topic:
-            return None, ""
+    async def _left(self, move: Move) -> "_Left":
+        source = self.broker.sides[move.source]
         try:
-            info = await self.broker.sides[move.source].inspect(move.path)
+            if move.is_topic:
+                found = await subscriptions_of(required(source, Topology), move)
+                return _Left(
+                    messages=_sum(each.active for each in found),
+                    dead_letters=_sum(each.dead_lettered for each in found),
+                )
+            info = await source.inspect(move.path)
         except BrokerError as error:
-            return None, str(error)
-        if info.active is None:
-            return None, ""
-        return info.active + info.locked_here + (info.scheduled or 0) + (info.deferred or 0), ""
+            return _Left(problem=str(error))
+        messages = info.active
+        if messages is not None:
+            messages += info.locked_here + (info.scheduled or 0) + (info.deferred or 0)
+        return _Left(messages=messages, dead_letters=info.dead_lettered)
 
 
-def _state(
-    move: Move, report: MoveReport, *, left: int | None = None, problem: str = ""
-) -> MoveState:
+@attrs.frozen(kw_only=True)
+class _Left:
+    """The messages that a side still has of an entity; None: not known."""
+
+    messages: int | None = None
+    dead_letters: int | None = None
+    problem: str = ""
+
+
+_UNANSWERED: Final = _Left(problem="no answer in time")
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = list(counts)
+    return None if None in known else sum(each or 0 for each in known)
+
+
+def _state(move: Move, report: MoveReport, left: _Left) -> MoveState:
     return MoveState(
         entity=move.entity,
         stage=move.stage,
@@ -161,8 +184,9 @@ def _state(
         paused=move.paused,
         ordered=move.ordered,
         turns=move.turns,
-        left=left,
-        problem=problem or report.problem,
+        left=left.messages,
+        dead_letters=left.dead_letters,
+        problem=left.problem or report.problem,
         operator=move.operator,
         reason=move.reason,
         report=report,

@@ -163,6 +163,7 @@ def _lines(_: str, answer: MovesAnswer) -> Sequence[str]:
 def _line(move: MoveState) -> str:
     left = "unknown" if move.left is None else str(move.left)
     words = [f"{move.entity}  {move.stage.value}, left: {left}"]
+    words += [f"dead letters: {move.dead_letters}"] if move.dead_letters else []
     words += ["paused"] if move.paused else []
     words += ["order is kept"] if move.ordered else []
     words += ["turns round when that side is empty"] if move.turns else []
@@ -176,8 +177,10 @@ def _lines_of_report(_: str, answer: MovesAnswer) -> Sequence[str]:
         report = each.report
         lines.append(
             f"{each.entity}  {each.stage.value}, moved: {report.active} active,"
-            f" {report.scheduled} scheduled; interrupted: {report.interrupted}"
+            f" {report.scheduled} scheduled, {report.dead_lettered} dead letters;"
+            f" interrupted: {report.interrupted}"
         )
+        lines += [f"  deferred, and stay: {report.deferred}"] if report.deferred else []
         lines += [f"  moved: {name}" for name in report.moved]
         lines += [f"  may be on both sides: {name}" for name in report.doubtful]
         lines += [f"  left: {text}" for text in report.left]

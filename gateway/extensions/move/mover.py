@@ -220,7 +220,7 @@ class EntityMover:
             EntityMoved(
                 entity=move.path,
                 to=SIDES[1 - move.source],
-                messages=report.active + report.scheduled,
+                messages=report.active + report.scheduled + report.dead_lettered,
                 doubtful=len(report.doubtful),
                 left=len(report.left),
             )

@@ -79,8 +79,8 @@ class MovePlan:
 @attrs.frozen(kw_only=True)
 class MoveState:
     """
-    The move of one entity. `left` are the messages at the side that it leaves, without dead
-    letters; None: not known.
+    The move of one entity. `left` are the messages at the side that it leaves, `dead_letters` the
+    dead letters there; None: not known.
     """
 
     entity: str
@@ -90,6 +90,7 @@ class MoveState:
     ordered: bool = False
     turns: bool = False  # it goes the other way once that side is empty
     left: int | None = None
+    dead_letters: int | None = None
     problem: str = ""
     operator: str = ""
     reason: str = ""

@@ -10,7 +10,16 @@ import attrs
 import trio
 
 from gateway.app.entities import make_entities
-from gateway.capabilities import Peeks, Schedules, Sessions, Topology, Transacts, described
+from gateway.capabilities import (
+    Peeks,
+    Schedules,
+    SendsToSubscriptions,
+    Sessions,
+    Topology,
+    Transacts,
+    WritesDeadLetters,
+    described,
+)
 from gateway.deadlines import answered_within
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties, first_changed
@@ -31,6 +40,8 @@ TRIAL: Final = EntityPath("x-pairgate-move/trial")
 ANSWER: Final = 10.0  # seconds that one request to a namespace may take
 PAGE: Final = 100  # as many as Service Bus lists at most
 MOST_ENTITIES: Final = 10_000  # of one order: as many as a namespace of Service Bus has
+_STAY: Final = "stay, and are received from both sides"
+_RECEIVERS_ALONE: Final = "the new namespace gets them from receivers alone"
 _CAPABILITIES: Final = (Sessions, Schedules, Peeks, Transacts)
 
 
@@ -196,7 +207,7 @@ class Planning:
             requires_session=old.requires_session,
             problems=tuple(problems),
             lost=tuple(lost),
-            notes=tuple(_notes(old)),
+            notes=tuple(self._notes(old)),
         )
 
     async def _topic_move(self, found: "_EntityToPlan") -> PlannedMove:
@@ -221,8 +232,47 @@ class Planning:
             exists=exists,
             requires_session=any(each.properties.requires_session for each in topic.subscriptions),
             problems=tuple(problems),
-            notes=("what is in subscriptions stays until it is received: none can be sent to",),
+            notes=tuple(self._notes_of_topic(topic)),
         )
+
+    def _notes(self, old: EntityInfo) -> Iterator[str]:
+        """The messages that aren't moved, and what becomes of them."""
+        if old.dead_lettered != 0:
+            dead = f"{_number(old.dead_lettered)} dead letters"
+            if offered(self.new, WritesDeadLetters) is None:
+                yield f"{dead} {_STAY}: {_RECEIVERS_ALONE}"
+            elif offered(self.old, WritesDeadLetters) is None:
+                yield f"{dead} are moved; a roll back leaves them at the new namespace"
+        if old.deferred or (old.deferred is None and self._may_defer):
+            yield (
+                f"{_number(old.deferred)} deferred messages stay until they are received by their"
+                " numbers; the move ends after that"
+            )
+        if old.scheduled is None:
+            yield "its scheduled messages aren't counted: each comes to the new side when it is due"
+        elif old.scheduled and not self._numbers_schedules:
+            yield f"{old.scheduled} scheduled messages come to the new side when they are due"
+
+    @property
+    def _may_defer(self) -> bool:
+        """True if the old side is of Service Bus's kind: others' receivers don't defer."""
+        return all(offered(self.old, each) is not None for each in (Peeks, Sessions))
+
+    @property
+    def _numbers_schedules(self) -> bool:
+        return all(offered(side, Schedules) is not None for side in (self.old, self.new))
+
+    def _notes_of_topic(self, topic: PlannedTopic) -> Iterator[str]:
+        """As `_notes`, of the topic's subscriptions."""
+        if any(each.properties.requires_session for each in topic.subscriptions):
+            yield "the order of its sessions is kept: their receivers take what is there"
+        elif offered(self.new, SendsToSubscriptions) is None:
+            yield (
+                f"messages of its subscriptions {_STAY}: the new namespace takes none for a"
+                " subscription alone"
+            )
+        if offered(self.new, WritesDeadLetters) is None:
+            yield f"dead letters of its subscriptions {_STAY}: {_RECEIVERS_ALONE}"
 
     def _missing(self, old: EntityInfo) -> Iterator[str]:
         """The abilities that clients have had at the old side."""
@@ -316,11 +366,6 @@ def _smaller(old: EntityInfo, new: EntityInfo | None) -> Iterator[str]:
         yield f"max_message_size: the new namespace takes {new.max_message_size} bytes at most"
 
 
-def _notes(old: EntityInfo) -> Iterator[str]:
-    """The messages that aren't moved, and stay receivable at the old side."""
-    if old.dead_lettered:
-        yield f"{old.dead_lettered} dead letters stay: nothing but a queue can be sent to"
-    if old.deferred:
-        yield f"{old.deferred} deferred messages stay until they are received by their numbers"
-    if old.scheduled is None:
-        yield "its scheduled messages aren't counted: each comes to the new side when it is due"
+def _number(count: int | None) -> str:
+    """The count as the beginning of a sentence."""
+    return "its" if count is None else str(count)

@@ -22,6 +22,8 @@ class MoveReport:
 
     active: int = 0
     scheduled: int = 0
+    dead_lettered: int = 0
+    deferred: int = 0  # that stay, where the namespace doesn't count them
     moved: tuple[str, ...] = ()  # the newest ids
     doubtful: tuple[str, ...] = ()  # may be on both sides: no answer came to the send or completion
     left: tuple[str, ...] = ()  # ids with the reason for which they stay on the side that is left

@@ -7,22 +7,33 @@ operator starts, pauses, resumes and rolls back its move.
 
 Gateways are killed with their movers, and each namespace goes away and comes back. The laws:
 
-    lost    each acknowledged message is completed by a consumer, or perhaps
-    twice   none is completed twice, unless an outcome was unknown; a mover tells the ids
-    order   if order is kept: what one sender has sent is received in that order
-    ends    without faults the last order is carried out to its end
+    lost      each acknowledged message is completed or dead-lettered by a consumer, or perhaps
+    twice     none is completed twice, unless an outcome was unknown; a mover tells the ids
+    order     if order is kept: what one sender has sent is received in that order
+    dead      a dead letter stays one, with its reason, and is once at the side of the last stage
+    schedule  a scheduled message comes at its date, not sooner, and not at all once it is cancelled
+    ends      without faults the last order is carried out to its end
 """
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
 import trio
 
 from gateway.domain.errors import BrokerError, Outcome, Unreachable
-from gateway.domain.message import Abandon, Complete, Delivery
+from gateway.domain.message import (
+    DEAD_LETTER_REASON,
+    Abandon,
+    Complete,
+    DeadLetter,
+    Delivery,
+)
+from gateway.extensions.move.stages import BEGINNING
 from gateway.ports import Receiver
 from tests.extensions.move.stand import Gateway, MoveStand
 from tests.harness.determinism import run_seeded
@@ -42,6 +53,8 @@ class MoveVerdict:
     broken: tuple[str, ...]
     acknowledged: int
     moved: int  # messages that a mover has sent
+    buried: int
+    scheduled: int
     stages: int  # changes of the stage
     unknown: int
 
@@ -59,6 +72,12 @@ class MoveWorld:
     perhaps: set[str] = attrs.field(factory=set)  # completed, or not: its consumer had no answer
     done: dict[str, int] = attrs.field(factory=dict)  # how often, by message
     received: list[int] = attrs.field(factory=list)  # each at its first delivery
+    buried: set[str] = attrs.field(factory=set)  # dead-lettered
+    due: dict[str, datetime] = attrs.field(factory=dict)  # of the scheduled messages
+    cancelled: set[str] = attrs.field(factory=set)
+    early: set[str] = attrs.field(factory=set)  # came before their dates
+    graves: tuple[Counter[str], Counter[str]] = attrs.field(factory=lambda: (Counter(), Counter()))
+    unexplained: set[str] = attrs.field(factory=set)  # dead letters without their reason
     copies: dict[str, int] = attrs.field(factory=dict)  # that the sides have got, by message
     sent: int = 0
     stages: list[str] = attrs.field(factory=list)
@@ -72,7 +91,7 @@ class MoveWorld:
         async with trio.open_nursery() as nursery:
             harness = Harness(nursery=nursery, rng=self.rng)
             await harness.open()
-            self.stand = await MoveStand.make(harness)
+            self.stand = await MoveStand.make_able(harness)
             for name, side in (("old", harness.primary), ("new", self.stand.new)):
                 self._watch_side(name, side)
             async with trio.open_nursery() as living:
@@ -98,6 +117,14 @@ class MoveWorld:
                 self.ended = gateway.broker.book.moves[0].stage.value == "new"
         await trio.sleep(120.0)  # what is left comes twice now
         self.doubtful |= {*(await gateway.state()).report.doubtful}  # as the mover tells
+        for side, grave in zip(
+            (self.stand.harness.primary, self.stand.new), self.graves, strict=True
+        ):
+            for each in await side.messages(ORDERS.dead_letter):
+                name = str(each.message_id)
+                grave[name] += 1
+                if each.properties.get(DEAD_LETTER_REASON) != reason(name):
+                    self.unexplained.add(name)
 
     async def _gateway(self, nursery: trio.Nursery) -> Gateway:
         return await self.stand.gateway(nursery, keeps_order=self.keeps_order)
@@ -107,7 +134,9 @@ class MoveWorld:
         while True:
             async with trio.open_nursery() as process:
                 gateway = await self._gateway(process)
-                for work in (self._send, self._consume_at_times, self._steer):
+                works = [self._send, self._consume_at_times, self._steer]
+                works += [] if self.keeps_order else [self._schedule]
+                for work in works:
                     process.start_soon(work, gateway)
                 await trio.sleep(self.rng.uniform(20.0, 120.0))
                 process.cancel_scope.cancel()
@@ -149,7 +178,7 @@ class MoveWorld:
         names = [str(each.message_id) for each in call.messages]
         if call.outcome is Outcome.UNKNOWN or call.late:
             self.doubtful |= set(names)
-        if call.outcome is not Outcome.NOT_SENT:
+        if call.outcome is not Outcome.NOT_SENT and call.entity == ORDERS:
             for name in names:
                 self.copies[name] = self.copies.get(name, 0) + 1
 
@@ -172,6 +201,46 @@ class MoveWorld:
                 if not known:
                     self.doubtful.add(name)
 
+    async def _schedule(self, gateway: Gateway) -> None:
+        """Schedule messages, and cancel some of them."""
+        while True:
+            await trio.sleep(self.rng.uniform(0.0, 10.0))
+            self.sent += 1
+            name = str(self.sent)
+            date = gateway.broker.clock() + timedelta(seconds=self.rng.uniform(70.0, 200.0))
+            known = False
+            self.due[name] = date
+            try:
+                with trio.fail_after(10.0):
+                    [number] = await gateway.broker.schedule(
+                        ORDERS, [message(name, scheduled=date)]
+                    )
+                known = True
+            except BrokerError as error:
+                known = error.outcome is Outcome.NOT_SENT
+                continue
+            except trio.TooSlowError:
+                continue
+            finally:
+                if not known:
+                    self.doubtful.add(name)
+            if self.rng.random() < 0.5:
+                self.acknowledged.add(name)
+                continue
+            await self._cancel(gateway, name, number)
+
+    async def _cancel(self, gateway: Gateway, name: str, number: int) -> None:
+        await trio.sleep(self.rng.uniform(0.0, 40.0))
+        try:
+            with trio.fail_after(10.0):
+                await gateway.broker.cancel_scheduled(ORDERS, [number])
+            self.cancelled.add(name)
+        except BrokerError as error:
+            if error.outcome is Outcome.NOT_SENT:
+                self.acknowledged.add(name)
+        except trio.TooSlowError:
+            return  # it may come
+
     async def _consume_at_times(self, gateway: Gateway) -> None:
         """Consumers that leave the work to the mover now and then."""
         while True:
@@ -193,6 +262,8 @@ class MoveWorld:
     def _note_order(self, delivery: Delivery) -> None:
         """A message that comes again, or that a killed client has sent, has no place in order."""
         name = str(delivery.message.message_id)
+        if self.stand.harness.clock() < self.due.get(name, BEGINNING):
+            self.early.add(name)
         if delivery.delivery_count == 1 and name not in self.doubtful:
             self.received.append(int(name))
 
@@ -202,10 +273,13 @@ class MoveWorld:
             with suppress(BrokerError):
                 await receiver.settle(delivery, Abandon())
             return
-        known = False
+        known, buries = False, self.rng.random() < 0.05
         try:
-            await receiver.settle(delivery, Complete())
+            how = DeadLetter(reason=reason(name)) if buries else Complete()
+            await receiver.settle(delivery, how)
             known = True
+            if buries:
+                self.buried.add(name)
             self.done[name] = self.done.get(name, 0) + 1
         except BrokerError as error:
             known = error.outcome is Outcome.NOT_SENT
@@ -222,6 +296,12 @@ class MoveWorld:
         for name, times in sorted(self.done.items()):
             if times > 1 and name not in self.doubtful:
                 broken.append(f"message {name} was completed twice")
+        broken += [f"message {name} came too early" for name in sorted(self.early)]
+        broken += [
+            f"message {name} came although it was cancelled"
+            for name in sorted(self.cancelled & self.done.keys() - self.doubtful)
+        ]
+        broken += self._broken_graves()
         if not self.ended:
             broken.append("the move doesn't end")
         if self.keeps_order:
@@ -231,9 +311,25 @@ class MoveWorld:
             broken=tuple(broken),
             acknowledged=len(self.acknowledged),
             moved=sum(copies > 1 for copies in self.copies.values()),
+            buried=len(self.buried),
+            scheduled=len(self.due),
             stages=len(self.stages),
             unknown=len(self.doubtful),
         )
+
+    def _broken_graves(self) -> Iterator[str]:
+        """The broken laws of dead letters, once the entity is at the new side."""
+        old, new = self.graves
+        for name in sorted(self.buried - self.doubtful):
+            if not new[name]:
+                yield f"dead letter {name} is {'left' if old[name] else 'lost'}"
+            elif new[name] + old[name] > 1:
+                yield f"dead letter {name} is there twice"
+        yield from (f"dead letter {name} has lost its reason" for name in sorted(self.unexplained))
+
+
+def reason(name: str) -> str:
+    return f"case {name}"
 
 
 def judge(seed: int, *, keeps_order: bool = False) -> MoveVerdict:

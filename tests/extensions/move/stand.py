@@ -1,14 +1,14 @@
 """Gateways of one pair whose `orders` move from the primary to a second namespace."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
 import trio
 
-from gateway.domain.entity import QueueProperties
-from gateway.domain.errors import PreconditionFailed
+from gateway.capabilities import Schedules, WritesDeadLetters
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
 from gateway.domain.operators.control import Operator
 from gateway.extensions.move.book import MoveBook
@@ -17,32 +17,16 @@ from gateway.extensions.move.calls import MoveCalls
 from gateway.extensions.move.mover import EntityMover
 from gateway.extensions.move.numbers import MovedNumbers
 from gateway.extensions.move.order import MoveAction, MoveOrder, MovesAnswer, MoveState
+from gateway.forwarding_broker import ReceiveWrapper
+from gateway.offering import required
 from gateway.pairing.pair import Pair
-from gateway.ports import ABSENT, ANY
+from gateway.ports import Broker
+from tests.harness.faults import Call, Operation
+from tests.harness.faulty_sessions import FaultySessionsBroker
+from tests.harness.memory_values import MemoryValues
 from tests.pairing.harness import ORDERS, Harness, Namespace, message
 
 OPERATOR: Final = Operator(name="operators", peer="127.0.0.1")
-
-
-@attrs.define(eq=False)
-class MemoryValues:
-    """Implements `Versioned` of bytes or None, in memory: virtual time knows no files."""
-
-    values: dict[str, tuple[bytes, str]] = attrs.field(factory=dict)
-    _last: int = 0
-
-    async def read(self, key: str) -> tuple[bytes | None, str]:
-        await trio.lowlevel.checkpoint()
-        return self.values.get(key, (None, ABSENT))
-
-    async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:
-        await trio.lowlevel.checkpoint()
-        if if_match not in (ANY, self.values.get(key, (None, ABSENT))[1]):
-            raise PreconditionFailed(key)
-        self._last += 1
-        assert value is not None, "nothing removes a value"
-        self.values[key] = (value, str(self._last))
-        return str(self._last)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -102,6 +86,37 @@ class Gateway:
 
 
 @attrs.define(eq=False, kw_only=True)
+class FaultyMovedBroker(FaultySessionsBroker):
+    """As `FaultyBroker`; its dead letters can be written, and its schedules have numbers."""
+
+    async def dead_letter(self, entity: EntityPath, message: Message) -> None:
+        call = Call(operation=Operation.SEND, entity=entity.dead_letter, messages=(message,))
+        writes = required(self.inner, WritesDeadLetters)
+        await self.operate(call, lambda: writes.dead_letter(entity, message))
+
+    async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
+        call = Call(operation=Operation.SEND, entity=entity, messages=tuple(messages))
+        schedules = required(self.inner, Schedules)
+        return await self.operate(call, lambda: schedules.schedule(entity, messages))
+
+    async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
+        call = Call(operation=Operation.MANAGE, entity=entity)
+        schedules = required(self.inner, Schedules)
+        await self.operate(call, lambda: schedules.cancel_scheduled(entity, sequence_numbers))
+
+
+class Unable(ReceiveWrapper):
+    """A namespace that takes no dead letters, and nothing for a subscription alone."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    @property
+    def inner(self) -> Broker:
+        return self.broker
+
+
+@attrs.define(eq=False, kw_only=True)
 class MoveStand:
     """The old namespace is the harness's primary."""
 
@@ -114,6 +129,14 @@ class MoveStand:
     async def make(cls, harness: Harness) -> "MoveStand":
         return cls(harness=harness, new=await harness.namespace())
 
+    @classmethod
+    async def make_able(cls, harness: Harness) -> "MoveStand":
+        """As `make`, with namespaces that have dead letters and schedules beside their faults."""
+        old = Namespace(harness.primary.store, kind=FaultyMovedBroker)
+        await harness.nursery.start(old.broker.run)
+        harness.primary = old
+        return cls(harness=harness, new=await harness.namespace(kind=FaultyMovedBroker))
+
     async def gateway(
         self,
         nursery: trio.Nursery | None = None,
@@ -121,11 +144,13 @@ class MoveStand:
         moves: bool = True,
         keeps_order: bool = False,
         is_plain: bool = False,
+        without: Callable[[Broker], Broker] | None = None,
         **options: Any,
     ) -> Gateway:
         """
         A gateway that runs in the nursery, by default the harness's; `moves`: with its mover.
-        `is_plain`: its namespaces have no faults, and all capabilities.
+        `is_plain`: its namespaces have no faults, and all capabilities; `without` wraps the new one
+        of these.
         """
         harness, nursery = self.harness, nursery or self.harness.nursery
         self.count += 1
@@ -133,8 +158,8 @@ class MoveStand:
         await book.load()
         sides = (harness.primary, self.new)
         broker = MovedBroker(
-            sides=(sides[0].store, sides[1].store)
-            if is_plain
+            sides=(sides[0].store, without(sides[1].store) if without else sides[1].store)
+            if is_plain or without
             else (sides[0].broker, sides[1].broker),
             book=book,
             numbers=MovedNumbers(store=self.store),

@@ -1,8 +1,6 @@
 """`pairgate move` of a running gateway, under load, with the process killed at each stage."""
 
-import json
 import shlex
-from typing import Any
 
 import pytest
 import trio
@@ -11,6 +9,7 @@ from tests.e2e.commands import ADMIN, run
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rest import request, send, take
 from tests.extensions.move.load import Load
+from tests.extensions.move.ordering import move, until
 from tests.pages import blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -59,22 +58,6 @@ async def started(
     made = await request(gateway.address, "PUT", "/orders?api-version=2021-05", queue)
     assert made[0] == 201
     return gateway
-
-
-async def move(gateway: GatewayProcess, *words: str) -> Any:
-    code, output, errors = await run(gateway.folder, "move", *words, "--json")
-    assert code == 0, errors
-    return json.loads(output)
-
-
-async def until(gateway: GatewayProcess, stage: str) -> Any:
-    """Return the only move, when it has that stage and the time of that stage has begun."""
-    with trio.fail_after(60):
-        while True:
-            [found] = (await move(gateway, "status"))["moves"]
-            if found["stage"] == stage:
-                await trio.sleep(2.5)  # `stages.SWITCH`, and a reading
-                return found
 
 
 async def test_a_queue_moves_under_load_and_back_though_the_gateway_is_killed_at_each_stage(
@@ -163,15 +146,18 @@ async def test_each_worker_sends_to_the_side_of_the_stage(gateways: Gateways) ->
     }
 
 
-async def test_a_dead_letter_that_stayed_is_redriven_to_the_new_side(gateways: Gateways) -> None:
+async def test_a_dead_letter_is_redriven_at_the_new_side(gateways: Gateways) -> None:
     gateway = await started(gateways, deliveries=1)
     await send(gateway.address, "orders", b"a")
     _, headers, _ = await request(gateway.address, "POST", "/orders/messages/head")
     await request(gateway.address, "PUT", headers["location"].partition(gateway.address)[2])
     await move(gateway, "start", "orders")
-    await until(gateway, "new")
+    moved = await until(gateway, "new")
 
-    code, output, errors = await run(gateway.folder, "redrive", "orders", "--execute")
+    code, output, errors = await run(
+        gateway.folder, "redrive", "orders", "--namespace", "new", "--execute"
+    )
+    assert moved["report"]["dead_lettered"] == 1
     assert (code, "1 messages are on orders again" in output) == (0, True), errors
     with trio.fail_after(60):
         assert await take(gateway.address, "orders", wait=50) == b"a"

@@ -6,12 +6,14 @@ import pytest
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound, InvalidRequest, NotSupported
+from gateway.domain.message import DeadLetter, Defer
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.extensions.move.order import PlannedMove, PlanOrder
 from gateway.extensions.move.plan import TRIAL, Planning
 from gateway.forwarding_broker import ReceiveWrapper
 from gateway.ports import Broker
-from tests.extensions.move.stand import OPERATOR, MoveStand
-from tests.pairing.harness import BILLS, ORDERS, Harness, virtual_time
+from tests.extensions.move.stand import OPERATOR, MoveStand, Unable
+from tests.pairing.harness import BILLS, ORDERS, Harness, message, virtual_time
 
 pytestmark = virtual_time
 JOBS = EntityPath("jobs")
@@ -101,3 +103,42 @@ async def test_an_entity_that_move_does_not_name_is_refused(stand: MoveStand) ->
 
     with pytest.raises(InvalidRequest, match="jobs isn't among the entities of"):
         await planning.plan(["jobs"], ["orders"])
+
+
+async def test_the_messages_that_stay_are_named(stand: MoveStand) -> None:
+    old = stand.harness.primary.store
+    await old.send(ORDERS, [message("dead"), message("deferred")])
+    async with old.open_receiver(ORDERS) as receiver:
+        dead, deferred = await receiver.receive(2)
+        await receiver.settle(dead, DeadLetter(reason="case 7"))
+        await receiver.settle(deferred, Defer())
+
+    [able] = await Planning(old=old, new=stand.new.store).plan(["orders"], ["*"])
+    [unable] = await Planning(old=old, new=Unable(stand.new.store)).plan(["orders"], ["*"])
+    [back] = await Planning(old=Unable(old), new=stand.new.store).plan(["orders"], ["*"])
+
+    later = "1 deferred messages stay until they are received by their numbers; the move ends after"
+    assert able.notes == (f"{later} that",)
+    assert unable.notes == (
+        "1 dead letters stay, and are received from both sides: the new namespace gets them from"
+        " receivers alone",
+        f"{later} that",
+    )
+    assert back.notes[0] == "1 dead letters are moved; a roll back leaves them at the new namespace"
+
+
+async def test_subscriptions_that_nobody_can_send_to_are_named(stand: MoveStand) -> None:
+    old, news = stand.harness.primary.store, EntityPath("news")
+    await old.create_topic(news, TopicProperties())
+    await old.create_subscription(news, "all", SubscriptionProperties())
+
+    [able] = await Planning(old=old, new=stand.new.store).plan(["news"], ["*"])
+    [unable] = await Planning(old=old, new=Unable(stand.new.store)).plan(["news"], ["*"])
+
+    assert able.notes == ()
+    assert unable.notes == (
+        "messages of its subscriptions stay, and are received from both sides: the new namespace"
+        " takes none for a subscription alone",
+        "dead letters of its subscriptions stay, and are received from both sides: the new"
+        " namespace gets them from receivers alone",
+    )
