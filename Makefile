@@ -20,7 +20,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run quick test check bench docs test-long test-documented sim mutants soak fuzz chaos honesty ruff flake8 flake8-tests mypy layers references clean
+.PHONY: run quick test check bench docs test-long test-documented moves sim mutants soak fuzz chaos honesty ruff flake8 flake8-tests mypy layers references clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -56,6 +56,11 @@ test-long: .venv/.test-stamp
 # The documented pair on RabbitMQ, healthy for five minutes with its own intervals.
 test-documented: .venv/.test-stamp
 	PAIRGATE_WATCHED=300 .venv/bin/python -m pytest -o faulthandler_timeout=900 tests/e2e/test_rabbitmq_documented.py
+
+# A queue moves between each two kinds of namespaces, its gateway killed in each stage; some twelve minutes.
+moves: .venv/.test-stamp .node/.stamp .rabbitmq-4/.stamp
+	@$(call debian,$(TEST_PACKAGES))
+	PAIRGATE_MOVES=all .venv/bin/python -m pytest tests/extensions/move/test_killed_processes.py
 
 # Simulated hours: make sim HOURS=1000 SEED=0 JOBS=2
 sim: .venv/.test-stamp
