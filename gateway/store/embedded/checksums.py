@@ -17,6 +17,7 @@ _COVERED: Final[Mapping[str, str]] = {
     "session": "queue, id, first, state, updated",
     "seen": "queue, id, until",
     "counter": "queue, active, dead, transfer",
+    "drawn": "id, counters",
 }
 
 
@@ -24,19 +25,19 @@ def row_checksum(*values: Any) -> int:
     """
     The checksum over integers, texts, bytes and NULLs in this order, each with its type and length.
     """
-    checksum = 0
-    for value in values:
-        if value is None:
-            part = b"-"
-        elif isinstance(value, int):
-            part = b"#%d;" % value
-        elif isinstance(value, str):
-            text = value.encode()
-            part = b'"%d;%s' % (len(text), text)
-        else:
-            part = b"=%d;%s" % (len(value), value)
-        checksum = zlib.crc32(part, checksum)
-    return checksum
+    # Most are integers; one checksum of all parts takes half as long as one after another.
+    return zlib.crc32(b"".join([b"#%d;" % v if type(v) is int else _encoded(v) for v in values]))
+
+
+def _encoded(value: Any) -> bytes:
+    if value is None:
+        return b"-"
+    if isinstance(value, int):
+        return b"#%d;" % value
+    if isinstance(value, str):
+        text = value.encode()
+        return b'"%d;%s' % (len(text), text)
+    return b"=%d;%s" % (len(value), value)
 
 
 def teach(connection: apsw.Connection) -> None:

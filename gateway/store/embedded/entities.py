@@ -30,7 +30,7 @@ from gateway.domain.topics.filters import (
 from gateway.domain.topics.topology import Properties as EntityProperties
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.store.embedded.checksums import fitting, row_checksum
-from gateway.store.embedded.counters import LOST
+from gateway.store.embedded.counters import LOST, LOST_DRAWS
 from gateway.store.embedded.files import StoreDamaged
 from gateway.store.embedded.opening import SALVAGE
 from gateway.store.engine.entity_store import StoredEntity
@@ -194,6 +194,8 @@ class EntityRows:
         try:
             for (name,) in self._connection.execute(LOST):
                 self._check(False, f"counter of {name!r}")
+            for (number,) in self._connection.execute(LOST_DRAWS):
+                self._check(False, f"drawn numbers {number}")
             rules = _OrderedRules(self._load_rules())
             # Entities with equal properties share one value.
             read: dict[tuple[str, str], EntityProperties] = {}

@@ -13,7 +13,7 @@ from gateway.domain.errors import MessageError
 from gateway.store.embedded import schema
 from gateway.store.embedded.changes import StoreChanges
 from gateway.store.embedded.checksums import fitting, sealing
-from gateway.store.embedded.counters import LOST, TWICE, DeliveryCounts, skip
+from gateway.store.embedded.counters import LOST, LOST_DRAWS, TWICE, DeliveryCounts, skip
 from gateway.store.embedded.entities import read_properties, read_rule
 from gateway.store.embedded.files import (
     Disk,
@@ -47,6 +47,7 @@ _RULES: Final = (
 _DAMAGED: Final = {  # names of rows
     "entity": f"SELECT name FROM queue WHERE checksum <> {fitting('queue')}",
     "counter": LOST,
+    "drawn": LOST_DRAWS,
     "rule": f"SELECT key FROM rule WHERE checksum <> {fitting('rule')}",
     "session": (
         f"SELECT id FROM session WHERE checksum <> {fitting('session')}"

@@ -72,6 +72,7 @@ UPDATE store SET next_sequence = ? + max(
     coalesce((SELECT max(sequence) FROM quarantine), 0)
 );
 DELETE FROM counter;
+DELETE FROM drawn;
 {COUNT_ANEW}
 """
 

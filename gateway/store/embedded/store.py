@@ -236,6 +236,7 @@ class Store:
         totals = all_totals(self._connection)
         for number, entity in self._entities.load():
             yield entity, totals.get(number, NO_TOTALS)
+        self._counters.load()
 
     def storage(self, path: EntityPath) -> Storage:
         number = self._entities.number(path)

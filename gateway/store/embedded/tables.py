@@ -5,7 +5,7 @@ from typing import Final
 
 from gateway.store.embedded.checksums import SEALED, fitting, sealing
 
-VERSION: Final = 6  # raised by one with each entry of `MIGRATIONS`
+VERSION: Final = 7  # raised by one with each entry of `MIGRATIONS`
 
 # A message that is hidden has a stamp (see `Row`), and is due at an own date of the store; one that
 # is scheduled, at a date of the wall clock.
@@ -26,7 +26,8 @@ CREATE INDEX message_hidden ON message (queue, due) WHERE {HIDDEN};
 #
 # A message has a `sequence` in the whole store and the `number` in its queue or sub-queue that
 # clients see. In a row of version 5 or earlier that is its sequence, and `number` is null. A row of
-# `counter` has the next number of a queue and of its sub-queues.
+# `counter` has the next number of a queue and of its sub-queues. A row of `drawn` has those that
+# one commit has changed, as JSON: arrays of the values of `counter`. The highest ones are valid.
 _SINCE_1: Final = f"""
 CREATE TABLE store (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -134,7 +135,15 @@ CREATE TABLE counter (
 ) STRICT;
 """
 
-TABLES: Final = _SINCE_1 + _SINCE_2 + _SINCE_3 + _NEW_IN_6
+_NEW_IN_7: Final = """
+CREATE TABLE drawn (
+    id INTEGER PRIMARY KEY,
+    counters TEXT NOT NULL,
+    checksum INTEGER NOT NULL DEFAULT 0
+) STRICT;
+"""
+
+TABLES: Final = _SINCE_1 + _SINCE_2 + _SINCE_3 + _NEW_IN_6 + _NEW_IN_7
 _SEAL: Final = ";\n".join(map(sealing, SEALED))
 
 # A counter that is lost begins with a number that nothing in the store ever had.
@@ -148,6 +157,7 @@ _SINCE_6: Final = f"""
 ALTER TABLE message ADD COLUMN number INTEGER;
 {_NEW_IN_6}
 {COUNT_ANEW}
+{_NEW_IN_7}
 """
 
 _SINCE_5: Final = f"""
@@ -203,4 +213,5 @@ UPDATE store SET checksum = {fitting("store")}
     WHERE checksum = row_checksum(store_id, commits, next_sequence, survivors, identity);
 """,
     5: _SINCE_6,
+    6: _NEW_IN_7,
 }

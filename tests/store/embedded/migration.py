@@ -139,8 +139,10 @@ def make_store_2(path: Path) -> None:
         connection.execute("COMMIT")
 
 
-# The statements that make version 5 of version 6, and version 4 of both.
-WITHOUT_6 = """
+# The statements that make version 6 of version 7, version 5 of both, and version 4 of all three.
+WITHOUT_7 = "DROP TABLE drawn;"
+WITHOUT_6 = f"""
+{WITHOUT_7}
 DROP TABLE counter;
 DROP INDEX message_number;
 ALTER TABLE message DROP COLUMN number;
@@ -192,10 +194,20 @@ def make_store_5(path: Path) -> None:
         connection.execute(f"{WITHOUT_6} PRAGMA user_version = 5; COMMIT")
 
 
+def make_store_6(path: Path) -> None:
+    """Make a store of version 6 with all that version 5 had."""
+    make_store_5(path)
+    with opened(path) as connection:
+        teach(connection)
+        connection.execute(f"BEGIN; {tables.MIGRATIONS[5]}")
+        connection.execute(f"{WITHOUT_7} PRAGMA user_version = 6; COMMIT")
+
+
 MAKERS = {
     1: make_store_1,
     2: make_store_2,
     3: make_store_3,
     4: make_store_4,
     5: make_store_5,
+    6: make_store_6,
 }
