@@ -39,7 +39,7 @@ check: .venv/.test-stamp
 
 bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(BENCH_PACKAGES))
-	.venv/bin/python -m benchmarks.page
+	.venv/bin/python -m benchmarks.page $(if $(SHORT),--short)
 
 # The documentation site in build/docs/site, with each link checked.
 docs: .venv/.test-stamp .venv-docs/.stamp

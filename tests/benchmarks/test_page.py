@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -28,12 +29,25 @@ def test_a_benchmark_that_fails_is_shown_with_what_it_had_printed() -> None:
 
 
 def test_a_benchmark_that_ends_well_has_no_remark() -> None:
-    assert "failed" not in Output(("python",), "a table", 0).section
+    assert "failed" not in Output(("python",), "a table", 0, 2.0).section
 
 
+def test_the_section_of_a_benchmark_has_its_duration() -> None:
+    assert "\nIt took 63 s.\n" in Output(("python",), "a table", 0, 62.7).section
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", page.NAMES)
-def test_a_benchmark_of_the_page_is_there(name: str) -> None:
-    assert find_spec(f"benchmarks.{name}") is not None
+def test_a_benchmark_of_the_page_has_the_options_of_the_short_form(name: str) -> None:
+    spec = find_spec(f"benchmarks.{name}")
+    assert spec is not None
+    options = re.findall(r"--\S+", page.SHORT[name])
+    done = subprocess.run(
+        [sys.executable, "-m", spec.name, "--help"], cwd=page.ROOT, check=True, capture_output=True
+    )
+
+    assert options
+    assert not [option for option in options if option not in done.stdout.decode()]
 
 
 def test_the_commit_of_a_tree_is_that_of_git() -> None:
