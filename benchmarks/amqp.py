@@ -149,10 +149,10 @@ class Job:
     confirms: bool  # True: settlements are confirmed to receivers that ask for it
 
 
-def client(job: Job, program: str, source: str, *, module: bool = True) -> Measure:
+def client(job: Job, program: str, source: str = "", *, module: bool = True) -> Measure:
     """
-    A process for each measurement, with new connections: of a Python's module, or of another
-    program's file.
+    A process for each measurement, with new connections: of a Python's module, of another program's
+    file, or of a program alone.
     """
 
     async def measure(window: int, seconds: float) -> Pair:
@@ -161,7 +161,8 @@ def client(job: Job, program: str, source: str, *, module: bool = True) -> Measu
             ClientFailed: it found something missing or wrong, or took too long.
         """
         arguments = {**attrs.asdict(job), "window": window, "seconds": seconds}
-        command = [program, *(["-m"] if module else []), source, json.dumps(arguments)]
+        what = ["-m", source] if module else [source] if source else []
+        command = [program, *what, json.dumps(arguments)]
         with trio.move_on_after(CLIENT_LIMIT):
             done = await trio.run_process(
                 command, cwd=ROOT, check=False, capture_stdout=True, stderr=subprocess.STDOUT
@@ -171,7 +172,7 @@ def client(job: Job, program: str, source: str, *, module: bool = True) -> Measu
             except ValueError:
                 raise ClientFailed(done.stdout.decode(errors="replace")) from None
             return Pair(send=Flight(**answer["send"]), receive=Flight(**answer["receive"]))
-        raise ClientFailed(f"{source} took longer than {CLIENT_LIMIT} s")
+        raise ClientFailed(f"{source or program} took longer than {CLIENT_LIMIT} s")
 
     return measure
 

@@ -9,8 +9,9 @@ Measures the gateway in front of Service Bus over AMQP, beside the same clients 
     processor ─────────AMQP 1.0──────────────────────────▶ namespace     direct
     processor ─────────AMQP 1.0──▶ pairgate ──AMQP 1.0───▶ namespace     a pair's primary
 
-and both ways, with a hundred messages in flight only, of @azure/service-bus for Node.js, of batches
-of a hundred messages, of ten sessions, and of locks that are renewed before the completion.
+and both ways, with a hundred messages in flight only, of @azure/service-bus for Node.js, of
+azservicebus for Go where Go is installed, of batches of a hundred messages, of ten sessions, and of
+locks that are renewed before the completion.
 
 A namespace is a Pairgate with a durable store, which stands for the service. Clients are processes
 of their own, send for some seconds, and then receive and complete all messages, at the secondary
@@ -18,6 +19,7 @@ those that were diverted: a message that is missing ends the run. Each round vis
 """
 
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -45,6 +47,8 @@ from gateway.demo.machines import KEY, KEY_NAME, KEY_VARIABLE
 from gateway.demo.ports import free_port
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
+from tests.interop.gateways import BUILD, HERE
+from tests.interop.runners import GO
 
 SDK_DIRECT: Final = "SDK, direct"
 SDK: Final = "SDK, gateway"
@@ -53,7 +57,8 @@ GATEWAY: Final = "adapter, gateway"
 DIVERTED: Final = "adapter, diverted"
 PROCESSOR_DIRECT: Final = "processor, direct"
 PROCESSOR: Final = "processor, gateway"
-OTHERS: Final = ("Node SDK", "batches", "sessions", "renewals")
+GO_SDK: Final = "Go SDK"
+OTHERS: Final = ("Node SDK", GO_SDK, "batches", "sessions", "renewals")
 OTHER_WAYS: Final = tuple(f"{name}, {way}" for name in OTHERS for way in ("direct", "gateway"))
 WAYS: Final = (
     *(SDK_DIRECT, SDK, DIRECT, GATEWAY, DIVERTED, PROCESSOR_DIRECT, PROCESSOR),
@@ -68,6 +73,7 @@ COMPARED: Final = (
 )
 
 NODE_CLIENT: Final = Path(__file__).with_name("amqp_node.js")
+GO_CLIENT: Final = BUILD / "go-benchmark"
 PROCESS: Final = "gateway"
 JUDGED: Final = 100  # messages in flight
 # Seconds of the gateway's processor time for a message.
@@ -95,6 +101,9 @@ async def measure(
         ClientFailed: a message is missing, or a client got an error.
     """
     about = dict(facts(folder))
+    if any(way.startswith(GO_SDK) for way in ways) and (missing := build_go_client()):
+        about[GO_SDK] = f"not measured: {missing}"
+        ways = [way for way in ways if not way.startswith(GO_SDK)]
     async with _open_ways(folder) as measures:
         usual = {way: measures[way] for way in ways if way not in OTHER_WAYS}
         others = {way: measures[way] for way in ways if way in OTHER_WAYS}
@@ -126,6 +135,15 @@ def _target(cell: Cell) -> Target:
         reached=found <= most,
         found=f"{1e6 * found:.0f} us",
     )
+
+
+def build_go_client(go: str = GO) -> str:
+    """Compile the client, with the module that `tests.interop` has; return why that failed."""
+    if not Path(go).exists():
+        return "Go isn't installed"
+    command = [go, "build", "-o", str(GO_CLIENT), "./benchmark"]
+    done = subprocess.run(command, cwd=HERE / "go", check=False, capture_output=True, text=True)
+    return done.stderr.strip()
 
 
 @asynccontextmanager
@@ -169,6 +187,7 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
                 f"Node SDK, {way}": client(job, "node", str(NODE_CLIENT), module=False)
                 for way, job in ways
             },
+            **{f"{GO_SDK}, {way}": client(job, str(GO_CLIENT), module=False) for way, job in ways},
             **{
                 f"{name}, {way}": client(
                     attrs.evolve(job, **change), adapter, "benchmarks.amqp_adapter"
