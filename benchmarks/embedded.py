@@ -46,7 +46,7 @@ from benchmarks.machine import facts
 from benchmarks.over_http import over_http
 from benchmarks.quorum_queue import quorum_queue
 from benchmarks.report import print_report, show_facts
-from benchmarks.sizes import Growth, grow
+from benchmarks.sizes import Growth, Sides, grow
 from benchmarks.targets import show_targets
 
 OpenWay = Callable[[Path], AbstractAsyncContextManager[Way]]
@@ -141,9 +141,7 @@ async def _growth(folder: Path, kind: str, effort: Effort) -> Growth:
     few, many = effort.most[kind]
     return await grow(
         folder,
-        kind,
-        few=few,
-        many=many,
+        Sides(kind=kind, few=few, many=many),
         rounds=effort.size_rounds,
         messages=effort.size_messages,
     )

@@ -219,11 +219,13 @@ class _Process:
 
 
 @asynccontextmanager
-async def _side(kind: str, number: int, folder: Path) -> AsyncIterator[_Process]:
+async def _side(
+    kind: str, number: int, folder: Path, sources: Path | None
+) -> AsyncIterator[_Process]:
     await trio.Path(folder).mkdir(parents=True)
     command = [sys.executable, "-m", "benchmarks.sizes", kind, str(number), str(folder)]
     process = await trio.lowlevel.open_process(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=sources
     )
     try:
         side = _Process(process)
@@ -235,14 +237,23 @@ async def _side(kind: str, number: int, folder: Path) -> AsyncIterator[_Process]
             await process.wait()
 
 
-async def grow(
-    folder: Path, kind: str, *, few: int, many: int, rounds: int, messages: int
-) -> Growth:
+@attrs.frozen(kw_only=True)
+class Sides:
+    """The sides to compare. With `before`, the few are those of the version in that folder."""
+
+    kind: str
+    few: int
+    many: int
+    before: Path | None = None
+
+
+async def grow(folder: Path, sides: Sides, *, rounds: int, messages: int) -> Growth:
     """Measure the rounds with their messages, after one round that doesn't count."""
+    kind = sides.kind
     found: list[tuple[Round, Round]] = []
     async with (
-        _side(kind, few, folder / "few") as at_few,
-        _side(kind, many, folder / "many") as at_many,
+        _side(kind, sides.few, folder / "few", sides.before) as at_few,
+        _side(kind, sides.many, folder / "many", None) as at_many,
     ):
         for number in range(rounds + 1):
             # The sides take turns in going first, so that none always follows the other's writes.
@@ -253,7 +264,7 @@ async def grow(
                 few_round = await at_few.measure(messages)
                 many_round = await at_many.measure(messages)
             found.append((few_round, many_round))
-    return Growth(kind=kind, few=few, many=many, rounds=found[1:])
+    return Growth(kind=kind, few=sides.few, many=sides.many, rounds=found[1:])
 
 
 if __name__ == "__main__":
