@@ -1,5 +1,6 @@
 """
-Starts `pairgate` by a fork of a process that has imported it: the imports are most of a start.
+Starts `pairgate` by a fork of a process that has imported all of it: the imports are most of a
+start.
 
     a process of tests  --folder, arguments, descriptors-->  the fork server  --fork-->  pairgate
 
@@ -23,26 +24,17 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from tempfile import TemporaryFile
 from typing import BinaryIO, Final
 
 import attrs
 import trio
 
-from gateway.cli import COMMANDS
+import gateway
 from tests.harness.servers import ServerFailed
 
 ROOT: Final = Path(__file__).parents[2]
-MODULES: Final = (
-    *sorted({path.partition(":")[0] for path in COMMANDS.values()}),
-    "gateway.app.operations.probing",
-    "gateway.brokers.amqp.servicebus",
-    "gateway.commands.status_view",
-    "gateway.store.embedded.broker",
-    "gateway.brokers.rabbitmq.broker",
-    "gateway.brokers.servicebus.broker",
-    "gateway.brokers.storage_queue.broker",
-)
 _NONE: Final[Mapping[str, str]] = {}
 _MOST_BYTES: Final = 65536  # of a request
 _KILLED: Final = str(-signal.SIGKILL).encode()  # what ends with the fork server
@@ -275,8 +267,9 @@ def _enter(request: bytes, standard: Sequence[int]) -> Sequence[str]:
 
 
 def _main() -> None:
-    for module in MODULES:
-        import_module(module)
+    for module in walk_packages(gateway.__path__, "gateway."):
+        if not module.name.endswith(".__main__"):
+            import_module(module.name)
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as control:
