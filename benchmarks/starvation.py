@@ -159,7 +159,7 @@ MOST_KEPT: Final = 1.5  # of the memory before the first aggressor
 CACHE: Final = 48 * MEBIBYTE  # bytes of messages; the store's cache of pages has 32 MiB
 FEW: Final = 100
 # Seconds after an aggressor, in which its requests end and free memory is returned.
-SETTLED: Final = 12.0
+SETTLED: Final = 16.0
 MOST_P99: Final = 1.0  # seconds
 MOST_P50_RATIO: Final = 3.0  # to alone
 MOST_P99_RATIO: Final = 10.0
