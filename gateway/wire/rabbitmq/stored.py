@@ -247,13 +247,14 @@ def dead_letter_of(
     same = [each for each in earlier if (each.get("queue"), each.get("reason")) == (queue, reason)]
     count = same[0].get("count") if same else 0
     death: dict[str, Any] = {
-        "count": (count if isinstance(count, int) else 0) + 1,
         "exchange": content.exchange,
         "queue": queue,
         "reason": reason,
         "routing-keys": [content.routing_key, *recipients({CC: headers.get(CC)})],
         "time": now.replace(microsecond=0),
     }
+    death |= same[0] if same else {}  # the first time stays
+    death["count"] = (count if isinstance(count, int) else 0) + 1
     if (expiration := properties.pop("expiration", None)) is not None:
         death["original-expiration"] = expiration
     headers[DEATHS] = [death, *(each for each in earlier if each not in same)]

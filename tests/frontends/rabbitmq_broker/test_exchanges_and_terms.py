@@ -175,6 +175,26 @@ async def test_a_rejected_message_is_dead_lettered_to_its_exchange(autojump_cloc
     assert got.properties.headers["x-first-death-reason"] == "rejected"
 
 
+async def test_a_second_death_for_the_same_reason_is_counted_and_keeps_the_first(
+    autojump_clock,
+) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("src", x_dead_letter_exchange="amq.fanout")
+        await bind(client, "src", "amq.fanout")
+        await client.publish(b"x", "src")
+        await client.gets("src", no_ack=False)
+        await client.send(commands.Basic.Reject(delivery_tag=1, requeue=False))
+        with trio.fail_after(60):
+            while await client.gets("src", no_ack=False) is None:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+        await client.send(commands.Basic.Reject(delivery_tag=2, requeue=False))
+        got = await client.until_it_gets("src")
+
+    [death] = got.properties.headers["x-death"]
+    assert (death["count"], death["exchange"], death["routing-keys"]) == (2, "", ["src"])
+
+
 @pytest.mark.parametrize("of_queue", [True, False])
 async def test_an_expired_message_is_dead_lettered(autojump_clock, of_queue: bool) -> None:
     async with site() as here:
