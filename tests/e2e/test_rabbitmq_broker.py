@@ -20,14 +20,23 @@ pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(240)]
 
 QUEUE = "orders"
 BEFORE = 20  # messages
+HELD = 3  # messages that a client has without a settlement
+EMULATOR = (
+    "servicebus:Endpoint=sb://{address}/;SharedAccessKeyName=RootManageSharedAccessKey;"
+    "UseDevelopmentEmulator=true"
+)
 
 
 def connected(gateway: GatewayProcess) -> pika.BlockingConnection:
     return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", gateway.port))
 
 
-def rabbitmq_pair(primary: GatewayProcess, secondary: GatewayProcess) -> str:
+def rabbitmq_pair(primary: GatewayProcess, secondary: GatewayProcess, *, over_amqp: bool) -> str:
     text = pair_config(primary.address, secondary.address, **PATIENT)
+    if over_amqp:
+        for each in (primary, secondary):
+            url = f"servicebus+http://RootManageSharedAccessKey@{each.address}"
+            text = text.replace(url, EMULATOR.format(address=each.address))
     return text.replace('protocol = "service-bus-http"', 'protocol = "rabbitmq"')
 
 
@@ -89,12 +98,17 @@ def consumed(gateway: GatewayProcess, count: int) -> dict[bytes, Any]:
     return found
 
 
+@pytest.mark.parametrize("over_amqp", [False, True], ids=["another Pairgate", "Service Bus's AMQP"])
 async def test_clients_of_rabbitmq_do_not_notice_the_outage_of_another_kind_of_namespace(
-    gateways: Gateways,
+    gateways: Gateways, over_amqp: bool
 ) -> None:
-    primary = await gateways.start(broker_config(), name="primary")
-    secondary = await gateways.start(broker_config(), name="secondary")
-    gateway = await gateways.start(rabbitmq_pair(primary, secondary), name="gateway")
+    served = broker_config()
+    if over_amqp:
+        served = served.replace('"service-bus-http"', '"service-bus"')
+    primary = await gateways.start(served, name="primary")
+    secondary = await gateways.start(served, name="secondary")
+    config = rabbitmq_pair(primary, secondary, over_amqp=over_amqp)
+    gateway = await gateways.start(config, name="gateway")
     await trio.to_thread.run_sync(declare, gateway)
     publisher = Publisher(gateway)
 
@@ -115,6 +129,41 @@ async def test_clients_of_rabbitmq_do_not_notice_the_outage_of_another_kind_of_n
     for body, properties in found.items():
         assert properties.headers == {"number": int(body), "deep": {"list": [1, None, "two"]}}
         assert properties.content_type == "text/plain"
+
+
+async def test_confirmed_messages_outlive_a_killed_gateway(gateways: Gateways) -> None:
+    config = broker_config().replace('"service-bus-http"', '"rabbitmq"')
+    gateway = await gateways.start(config, name="gateway")
+    await trio.to_thread.run_sync(declare, gateway)
+    publisher = Publisher(gateway)
+
+    def hold() -> tuple[pika.BlockingConnection, list[bytes]]:
+        connection = connected(gateway)
+        channel = connection.channel()
+        return connection, [channel.basic_get(QUEUE)[2] for _ in range(HELD)]
+
+    def first() -> list[bytes]:
+        connection = connected(gateway)
+        channel = connection.channel()
+        found = [channel.basic_get(QUEUE) for _ in range(HELD + 1)]
+        connection.close()
+        return [body for _, _, body in found]
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.to_thread.run_sync, publisher.run)
+        await publisher.until(BEFORE)
+        connection, held = await trio.to_thread.run_sync(hold)
+        await publisher.until(publisher.sent + BEFORE)
+        await gateway.kill()
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        await trio.to_thread.run_sync(connection.process_data_events, START_SECONDS)
+    await gateway.start()
+    again = await trio.to_thread.run_sync(first)
+    found = await trio.to_thread.run_sync(consumed, gateway, publisher.sent)
+
+    assert publisher.error != ""
+    assert again == [*held, b"%d" % HELD]
+    assert set(found) >= {b"%d" % number for number in range(publisher.sent)}
 
 
 async def test_exchanges_outlive_a_killed_gateway(gateways: Gateways) -> None:
