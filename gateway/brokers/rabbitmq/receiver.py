@@ -9,7 +9,7 @@ the receive's limit.
   cut too early  a receive that ends before the broker's answer leaves its consumer, with the
   messages, to the next receive, which would begin from zero otherwise
   limit reached  the consumer is cancelled, messages in transit are returned; receives wait
-  settle         see `unsettled`
+  settle         see `settling` and `unsettled`
 """
 
 import math
@@ -27,22 +27,17 @@ from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.deliveries import (
     Consumer,
     Held,
-    as_dead_letter,
-    check_settlement,
     delivery_of,
     lock_token,
 )
 from gateway.brokers.rabbitmq.keeper import Keeper
-from gateway.brokers.rabbitmq.unsettled import UnsettledDeliveries, lock_lost
+from gateway.brokers.rabbitmq.settling import RabbitmqSettling
+from gateway.brokers.rabbitmq.unsettled import UnsettledDeliveries
 from gateway.capabilities import WritesDeadLetters
-from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.clocks.times import EPOCH
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
+from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.message import (
-    Abandon,
-    Complete,
-    DeadLetter,
     Delivery,
     ReceiveMode,
     Settlement,
@@ -98,7 +93,6 @@ class RabbitmqReceiver:
     _channel: Channel | None = None
     _consumer: Consumer | None = None
     _keeper: Keeper = attrs.field(factory=Keeper)
-    _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts)
     _consumers: int = 0
     _buffer: deque[Held] = attrs.field(factory=deque)
     _taken: int = 0
@@ -117,6 +111,17 @@ class RabbitmqReceiver:
     _limits: list[int] = attrs.field(factory=list)
     _enough: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    _settling: RabbitmqSettling = attrs.field(init=False)
+
+    @_settling.default
+    def _make_settling(self) -> RabbitmqSettling:
+        return RabbitmqSettling(
+            entity=self._entity,
+            dead_letters=self._dead_letters,
+            clock=self._clock,
+            lock_duration=self._lock_duration,
+            deliveries=self._deliveries,
+        )
 
     @property
     def consumers(self) -> int:
@@ -179,60 +184,21 @@ class RabbitmqReceiver:
             self._cancel_consumer()
         if self._mode is ReceiveMode.PEEK_LOCK:
             return taken
-        return await self._deleted(taken)
+        return await self._settling.delete(taken)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        """
-        As `Receiver.settle`. AMQP 0-9-1 has no answer to a settlement, so it returns once the
-        broker has handled it. A repetition waits for the same answer.
-
-        Raises:
-            NotSupported: a deferral, an abandonment with new properties, or the dead-lettering of a
-                message that was dropped by `forget_message`.
-            EntityNotFound: there is no dead-letter queue; the message stays locked.
-        """
-        check_settlement(settlement, self._entity)
-        with self._doubts.settling(delivery.lock_token):
-            channel = self._deliveries.written_on(delivery, settlement)
-            if channel is None:
-                channel = await self._write_one(self._claim(delivery), settlement)
-            await self._deliveries.flush(channel, (delivery,))
+        """As `Receiver.settle`."""
+        await self._settling.settle(delivery, settlement)
 
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
-        """
-        As `SettlesMany.settle_many`: dead letters last; all other settlements share one answer.
-        """
-        verdicts, channel = self._write(settlements)
-        unanswered: BrokerError | None = None
-        if channel is not None:
-            try:
-                await self._deliveries.flush(channel, [delivery for delivery, _ in settlements])
-            except OutcomeUnknown as error:
-                unanswered = error
-        for index, (delivery, settlement) in enumerate(settlements):
-            if isinstance(settlement, DeadLetter):
-                try:
-                    await self.settle(delivery, settlement)
-                except BrokerError as error:
-                    verdicts[index] = error
-            else:
-                verdicts[index] = self._doubts.resolve(
-                    delivery.lock_token, verdicts[index] or unanswered
-                )
-        return verdicts
+        """As `SettlesMany.settle_many`."""
+        return await self._settling.settle_many(settlements)
 
     async def renew(self, delivery: Delivery) -> datetime:
-        """
-        As `Receiver.renew`: the lock is the receiver's own, unknown to the broker.
-
-        Raises:
-            NotSupported: the lock would exceed `longest_lock`.
-        """
-        with self._doubts.using(delivery.lock_token):
-            self._deliveries.renew(delivery, self._lock_duration)
-        return self._clock() + timedelta(seconds=self._lock_duration)
+        """As `Receiver.renew`."""
+        return self._settling.renew(delivery)
 
     def forget_message(self, delivery: Delivery) -> None:
         """As `KeepsMessages.forget_message`."""
@@ -527,70 +493,6 @@ class RabbitmqReceiver:
         self._channel = self._consumer = None
         self._deliveries.lose()
         self._buffer.clear()
-
-    # --- settling
-
-    def _write(
-        self, settlements: Sequence[tuple[Delivery, Settlement]]
-    ) -> tuple[list[BrokerError | None], Channel | None]:
-        """
-        Write all settlements except dead-letterings. Return the verdicts known so far, and the
-        channel to flush for the others.
-        """
-        verdicts: list[BrokerError | None] = [None] * len(settlements)
-        channel: Channel | None = None
-        completed, returned = list[Held](), list[Held]()
-        for index, (delivery, settlement) in enumerate(settlements):
-            if isinstance(settlement, DeadLetter):
-                continue
-            self._doubts.begin(delivery.lock_token)
-            earlier = self._deliveries.written_on(delivery, settlement)
-            if earlier is not None:
-                channel = earlier
-                continue
-            try:
-                if settlement.__class__ is not Complete:  # mostly: there is nothing to check
-                    check_settlement(settlement, self._entity)
-                held = self._claim(delivery)
-            except BrokerError as error:
-                verdicts[index] = error
-            else:
-                channel = self._deliveries.record_settlement(held, settlement)
-                (returned if isinstance(settlement, Abandon) else completed).append(held)
-        self._deliveries.acknowledge(completed)
-        self._deliveries.give_back(returned)
-        return verdicts, channel
-
-    async def _write_one(self, held: Held, settlement: Settlement) -> Channel:
-        if isinstance(settlement, DeadLetter):
-            await self._dead_letter(held, settlement)
-        if isinstance(settlement, Abandon):
-            self._deliveries.give_back([held])
-        else:
-            self._deliveries.acknowledge([held])
-        return self._deliveries.record_settlement(held, settlement)
-
-    def _claim(self, delivery: Delivery) -> Held:
-        held = self._deliveries.claim(delivery)
-        if held is None:
-            raise lock_lost(delivery)
-        return held
-
-    async def _dead_letter(self, held: Held, settlement: DeadLetter) -> None:
-        try:
-            await self._dead_letters.dead_letter(self._entity, as_dead_letter(held, settlement))
-        except BaseException:
-            self._deliveries.put_back(held)  # not acknowledged: stays locked until its lock expires
-            raise
-
-    async def _deleted(self, taken: list[Delivery]) -> Sequence[Delivery]:
-        held = self._deliveries.claim_all(taken)
-        self._deliveries.acknowledge(held)
-        if held:
-            # The messages may be deleted, and these deliveries the only ones.
-            with suppress(OutcomeUnknown):
-                await self._deliveries.flush(held[0].channel)
-        return [attrs.evolve(each, lock_token=None, locked_until=None) for each in taken]
 
     def _expire(self, now: float) -> None:
         """
