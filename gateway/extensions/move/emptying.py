@@ -58,6 +58,7 @@ from gateway.ports import Broker, Receiver, WallClock
 
 BATCH: Final = 50  # messages that are locked together: they move long before a lock ends
 QUIET: Final = 1.0  # seconds without a message, where a queue can't say that it is empty
+UNCOUNTED: Final = 5.0  # the same, where nobody counts and quiet ends the move: a busy machine
 ANSWER: Final = 10.0  # seconds that one request to a namespace may take
 PAGE: Final = 100  # as many as Service Bus lists at most
 # A scheduled message that is due sooner comes by itself: it isn't raced against its date.
@@ -73,6 +74,7 @@ class _MessageGroup:
     entity: EntityPath  # that they are received from
     kind: str  # the count of the report
     send: SendEach[None]
+    quiet: float = QUIET
 
 
 class Stuck(Exception):
@@ -105,9 +107,9 @@ class Emptying:
         path, info, seen = self.move.path, await self._info(), 0
         await self._move_dead_letters(path, info.dead_lettered)
         if not self.move.ordered or (info.active and not self.move.is_moving):
-            seen = await self._move_all(
-                _MessageGroup(path, "active", partial(send_each, self.target))
-            )
+            quiet = QUIET if info.active is not None else UNCOUNTED
+            send = partial(send_each, self.target)
+            seen = await self._move_all(_MessageGroup(path, "active", send, quiet))
         info = await self._info()
         is_quiet = is_empty(info)
         if info.active is None:  # nobody counts: what is received tells, where anything is
@@ -190,7 +192,7 @@ class Emptying:
         with self._in_time():
             await self.target.probe(self.move.path)
         async with self.source.open_receiver(group.entity) as receiver:
-            while found := await self._next(receiver):
+            while found := await self._next(receiver, group.quiet):
                 # A cancellation between send and completion would leave copies on both sides.
                 with trio.CancelScope(deadline=trio.current_time() + 2 * ANSWER, shield=True):
                     await self._move_batch(receiver, found, group)
@@ -198,9 +200,9 @@ class Emptying:
                 await trio.lowlevel.checkpoint()  # here a pause or another mover ends it
         return seen
 
-    async def _next(self, receiver: Receiver) -> Sequence[Delivery]:
+    async def _next(self, receiver: Receiver, quiet: float) -> Sequence[Delivery]:
         knows = offered(receiver, ReceivesAvailable)
-        with trio.move_on_after(QUIET):
+        with trio.move_on_after(quiet):
             return await (receiver.receive if knows is None else knows.receive_available)(BATCH)
         return ()
 

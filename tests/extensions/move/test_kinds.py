@@ -35,7 +35,7 @@ from tests.brokers.kinds import KINDS, Place, real_date
 from tests.brokers.pairs import Nobody
 from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.storage_queue.azurites import Azurites
-from tests.extensions.move.crashes import STAGES, Doom, Machine
+from tests.extensions.move.crashes import STAGES, Doom, Machine, roll_back
 from tests.extensions.move.stand import OPERATOR
 from tests.harness.memory_values import MemoryValues
 
@@ -52,6 +52,9 @@ NAMES: Final = (
     "amqp, RabbitMQ",
     "storage-queue, Azurite",
 )
+# The locks of these kinds end by themselves. RabbitMQ's end with the connection, which is that of
+# this process and lives on: there a real process is killed (`test_killed_processes`).
+LOCKING: Final = ("embedded", "servicebus", "servicebus+http", "storage-queue, Azurite")
 LOCK: Final = 15.0  # seconds: what a killed mover holds comes again after it
 EARLY: Final = [f"early-{number}" for number in range(30)]
 LATE: Final = [f"late-{number}" for number in range(30)]
@@ -72,8 +75,8 @@ class Kinds:
 
     opened: Mapping[str, Broker]
 
-    async def each_to_each(self, move: Move) -> int:
-        """Run all moves at once; return their number."""
+    async def each_to_each(self, move: Move, names: Collection[str] = NAMES) -> int:
+        """Run all moves between the kinds of these names at once; return their number."""
         count = 0
 
         async def run(old: str, new: str, queue: EntityPath) -> None:
@@ -85,8 +88,9 @@ class Kinds:
 
         async with trio.open_nursery() as nursery:
             for old, new, queue in queues():
-                nursery.start_soon(run, old, new, queue)
-                count += 1
+                if old in names and new in names:
+                    nursery.start_soon(run, old, new, queue)
+                    count += 1
         return count
 
 
@@ -120,7 +124,7 @@ async def test_nothing_is_lost_though_the_process_is_killed_in_each_stage(kinds:
             dead |= await left_in(side, queue.dead_letter) if buried else set()
         assert dead >= buried
 
-    assert await kinds.each_to_each(move) == 42
+    assert await kinds.each_to_each(move, LOCKING) == 12
 
 
 async def moved_and_back(old: Broker, new: Broker, queue: EntityPath) -> tuple[set[str], set[str]]:
@@ -135,9 +139,11 @@ async def moved_and_back(old: Broker, new: Broker, queue: EntityPath) -> tuple[s
     clock, rng = LeapingClock(), random.Random(queue.name)
     machine = Machine(sides=(old, new), queue=queue.name, clock=clock)
     async with trio.open_nursery() as nursery:
-        sender = await machine.start(nursery, Doom(), moves=False)
-        nursery.start_soon(send_late, sender.broker, queue)
+        sender, sent = await machine.start(nursery, Doom(), moves=False), trio.Event()
+        nursery.start_soon(send_late, sender.broker, queue, sent)
         for stage in STAGES:
+            if stage is roll_back:  # a straggler would stay: no process looks again afterwards
+                await sent.wait()
             if not await machine.run(stage, Doom(rng.randint(1, 20))):
                 clock.leap()
                 assert await machine.run(stage, Doom())
@@ -159,10 +165,11 @@ class LeapingClock:
         self.ahead += LEASE
 
 
-async def send_late(broker: Broker, queue: EntityPath) -> None:
+async def send_late(broker: Broker, queue: EntityPath, sent: trio.Event) -> None:
     for name in LATE:
         await broker.send(queue, [message(name)])
         await trio.sleep(0.1)
+    sent.set()
 
 
 async def bury(side: Broker, queue: EntityPath) -> set[str]:
@@ -240,7 +247,7 @@ async def moved(old: Broker, new: Broker, queue: EntityPath) -> set[str]:
         for name in LATE:
             await broker.send(queue, [message(name)])
             await trio.sleep(0.1)
-        with trio.fail_after(120):
+        with trio.fail_after(200):
             while book.moves[0].stage.value != "new" or len(found) < 60:  # noqa: ASYNC110
                 await trio.sleep(0.2)
         nursery.cancel_scope.cancel()
