@@ -166,7 +166,7 @@ class Requests:
 
     def _answer_for_down(self, channel: RelayedChannel, method: base.Frame) -> bool:
         """Answer a request for a queue that is down; False: the primary is to answer it."""
-        if channel.awaited or channel.is_transacted or not isinstance(method, _FOR_LATER):
+        if channel.awaited or not self._may_lay(channel) or not isinstance(method, _FOR_LATER):
             return False
         channel.setup.name(method)
         if method.queue not in self._session.down.names:
@@ -184,7 +184,7 @@ class Requests:
         queue = queue_that_is_down(close.reply_code or 0, close.reply_text)
         first = channel.awaited[0] if channel.awaited else None
         is_own = first is not None and first.is_own and first.method.index == index
-        if not is_own and (not queue or channel.is_transacted):
+        if not is_own and not (queue and self._may_lay(channel)):
             return False
         if queue:
             self.record_down(queue, close.reply_text)
@@ -197,6 +197,10 @@ class Requests:
             self._session.suspend_consumers()
             self._open_again(channel)
         return is_answered
+
+    def _may_lay(self, channel: RelayedChannel) -> bool:
+        """True if the channel can be opened again without the client's notice."""
+        return not (channel.is_transacted or self._session.topology.is_too_large)
 
     def _open_again(self, channel: RelayedChannel) -> None:
         """Have the channel opened again; meanwhile what else the client has asked there waits."""

@@ -148,6 +148,20 @@ async def test_a_queue_that_no_client_has_shown_has_the_primary_s_own_answer(aut
         assert close.reply_text == DOWN.format("orders")
 
 
+async def test_a_connection_with_more_than_is_remembered_has_the_primary_s_own_answer(
+    autojump_clock,
+):
+    large = {f"x-{number}": "x" * 100 for number in range(20)}
+    async with cluster() as (here, node):
+        await asked(here, DECLARE, commands.Queue.DeclareOk)
+        consume = commands.Basic.Consume(queue="others", consumer_tag="others", arguments=large)
+        await asked(here, consume, commands.Basic.ConsumeOk)
+        node.down = {"orders"}
+
+        close = await asked(here, DECLARE, commands.Channel.Close)
+        assert close.reply_text == DOWN.format("orders")
+
+
 async def test_a_purge_has_the_primary_s_own_answer(autojump_clock):
     async with cluster() as (here, node):
         await asked(here, DECLARE, commands.Queue.DeclareOk)
