@@ -1,5 +1,6 @@
 """`pairgate redrive`: moves dead letters back to the backlog after their cause was fixed."""
 
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import datetime
@@ -107,7 +108,7 @@ async def redrive(
             order = wish.order
             survey = await driver.survey(order.selected, order.peek, order.preview)
             redriven = None
-            if wish.executes and survey.moves + _unreadable(survey):
+            if wish.executes and may_move(survey):
                 begin(survey)
                 redriven = await _run(driver, wish, moved)
         except (BrokerError, MessageError) as error:
@@ -139,8 +140,10 @@ async def _run(driver: Driver, wish: RedriveOptions, moved: Callable[[int], None
     return redriven or done + Redriven(problems=("it was stopped",))
 
 
-def _unreadable(survey: Survey) -> int:
-    return sum(bool(group.problem) for group in survey.groups)
+def may_move(survey: Survey) -> bool:
+    """True if there may be something to move: a look doesn't wait for what another one locks."""
+    unreadable = any(group.problem for group in survey.groups)
+    return bool(survey.moves or unreadable or survey.problems)
 
 
 def _source(config: Config, wish: RedriveOptions) -> Namespace:
@@ -231,8 +234,8 @@ class RedriveInSlices:
     ) -> Redriven:
         """
         Move in slices, so that the redrive can be stopped between two of them: no more than were
-        counted. A message that is dead-lettered again entered the queue after the start, and isn't
-        moved again where dates are known.
+        counted, unless some couldn't be counted. A message that is dead-lettered again entered the
+        queue after the start, and isn't moved again where dates are known.
         """
         most = MOST_REDRIVEN
         if rate is not None:
@@ -241,9 +244,10 @@ class RedriveInSlices:
         if all(group.oldest is not None for group in self._counted.groups):
             before = self.began if given.before is None else min(self.began, given.before)
             given = attrs.evolve(given, before=before)
+        total = math.inf if self._counted.problems else self._counted.moves
         done = Redriven()
         while True:
-            limit = max(1, min(most, self._counted.moves - done.moved))
+            limit = max(1, int(min(most, total - done.moved)))
             order = attrs.evolve(
                 self.wish.order,
                 selection=given,
@@ -262,5 +266,5 @@ class RedriveInSlices:
             await trio.lowlevel.checkpoint()  # here a cancellation ends it
             # Each slice counts only the dead letters that the slices before have left.
             done = attrs.evolve(done + part, left=part.left)
-            if part.moved < limit or done.moved >= self._counted.moves:
+            if part.moved < limit or done.moved >= total:
                 return done

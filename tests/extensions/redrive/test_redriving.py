@@ -8,7 +8,12 @@ import trio
 
 from gateway.app.failure import ExitCode
 from gateway.extensions.redrive.order import Group, Redriven, RedriveOrder, Selection, Survey
-from gateway.extensions.redrive.redriving import RedriveInSlices, RedriveOptions, RedriveOutcome
+from gateway.extensions.redrive.redriving import (
+    RedriveInSlices,
+    RedriveOptions,
+    RedriveOutcome,
+    may_move,
+)
 
 SOME = (Group(reason="a", entity="orders", messages=2, moves=2),)
 
@@ -44,9 +49,10 @@ DATED = Survey(groups=(attrs.evolve(UNDATED.groups[0], oldest=BEGAN),))
 
 @attrs.define(eq=False)
 class Gateway:
-    """Answers as a gateway whose queue never runs out of dead letters."""
+    """Answers as a gateway with many dead letters, which moves all but those of a last call."""
 
     counted: Survey
+    calls: int = 10
     orders: list[RedriveOrder] = attrs.field(factory=list)
 
     async def ask(self, order: RedriveOrder) -> Survey | Redriven:
@@ -54,7 +60,7 @@ class Gateway:
         if not order.executes:
             return self.counted
         self.orders.append(order)
-        return Redriven(moved=order.most)
+        return Redriven(moved=order.most if len(self.orders) < self.calls else 0)
 
 
 @pytest.mark.parametrize(("counted", "before"), [(DATED, BEGAN), (UNDATED, None)])
@@ -87,3 +93,28 @@ async def test_slices_end_where_one_moves_less_than_it_may() -> None:
     done = await driver.run(Selection(), add=lambda _: None, rate=MOVE.rate)
 
     assert done == Redriven(moved=1, unknown=1, problems=("p",))
+
+
+async def test_slices_go_on_where_some_dead_letters_could_not_be_counted() -> None:
+    gateway = Gateway(attrs.evolve(UNDATED, problems=("orders: 7 of 12 are locked",)))
+    driver = RedriveInSlices(gateway.ask, MOVE, BEGAN)
+
+    await driver.survey(Selection())
+    done = await driver.run(Selection(), add=lambda _: None, rate=MOVE.rate)
+
+    assert done.moved == 18
+    assert [each.most for each in gateway.orders] == [2] * 10
+
+
+@pytest.mark.parametrize(
+    ("survey", "expected"),
+    [
+        (Survey(), False),
+        (Survey(groups=SOME), True),
+        (Survey(groups=(Group(reason="a", entity="orders", messages=1),)), False),  # expired
+        (Survey(groups=(Group(reason="a", entity=None, messages=1, problem="no envelope"),)), True),
+        (Survey(problems=("orders: 12 of 12 dead letters weren't received",)), True),
+    ],
+)
+def test_a_redrive_also_tries_those_that_a_look_did_not_get(survey: Survey, expected: bool) -> None:
+    assert may_move(survey) is expected
