@@ -94,7 +94,7 @@ def _tested(
     return found
 
 
-def _version(module: str, within: Path = MODULE) -> str:
+def version_in(module: str, within: Path = MODULE) -> str:
     found = re.search(rf"\s\S*{module} v(\S+)", (within / "go.mod").read_text())
     assert found is not None, f"{module} isn't in go.mod"
     return found[1]
@@ -107,7 +107,7 @@ def _missing() -> str:
 def _suite(name: str, package: str, module: str, what: str) -> Suite:
     run = _run_outage if package == "outage" else partial(_run, package, name)
     client = module.partition("/")[0]
-    return Suite(name=name, client=client, version=_version(module), what=what, run=run)
+    return Suite(name=name, client=client, version=version_in(module), what=what, run=run)
 
 
 FAMILY: Final = Family(
@@ -131,7 +131,7 @@ FAMILY: Final = Family(
         Suite(
             name="dapr",
             client="github.com/dapr/components-contrib",
-            version=_version("components-contrib", MODULE / "dapr"),
+            version=version_in("components-contrib", MODULE / "dapr"),
             what="its conformance tests: pub/sub of queues and topics, bindings of both queues",
             run=_run_dapr,
         ),

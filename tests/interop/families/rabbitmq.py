@@ -2,13 +2,17 @@
 The tests of RabbitMQ's own clients: each suite runs directly, then through a gateway. They are
 those of each client's repository, or ours, in the Maven project of Java's clients. The former
 expect the broker and its management at their usual ports, which are replaced. A test that fails
-directly, too, is skipped.
+directly, too, is skipped. Producers of ours publish through a gateway while the broker is killed,
+and while it's frozen.
 """
 
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import attrs
+import trio
 
 from gateway.demo.ports import free_port
 from tests.harness.rabbitmq import (
@@ -27,6 +32,7 @@ from tests.harness.rabbitmq import (
     management_at,
 )
 from tests.interop.clones import Clone
+from tests.interop.families.go import MODULE, version_in
 from tests.interop.families.java import PROJECT, results_in, version_of
 from tests.interop.family import FAILED, PASSED, SKIPPED, Family, Result, Suite, Wishes
 from tests.interop.gateways import BUILD, HERE, ROOT, gateway
@@ -45,6 +51,10 @@ PLACE: Final = BUILD / "rabbitmq"
 OURS: Final = HERE / "rabbitmq"
 USUAL_PORT: Final = 5672
 USUAL_MANAGEMENT: Final = 15672
+# Seconds from a producer's first message to the harm, and of the harm; the producer takes 40.
+_BEFORE: Final = 8.0
+_DOWN: Final = 10.0
+_LOOK: Final = 0.2  # seconds
 _REPLACED: Final = {".py", ".js", ".ts", ".go"}  # files in which the ports are
 # The requirements of kombu; `make test` installs them for another of its tests.
 _KOMBU: Final = sorted(ROOT.glob(".venv-azure/lib/python*/site-packages"))
@@ -88,6 +98,7 @@ class Client:
     run_alone: Callable[..., Mapping[str, Result]] | None = None
     needs: Sequence[str | Path] = ()
     stand_ins: Mapping[str, Path] = attrs.field(factory=dict)  # instead of some of its files
+    is_harmed: bool = False  # its broker is killed, and frozen, meanwhile
 
     def missing(self) -> str:
         lacking = [str(each) for each in self.needs if shutil.which(each) is None]
@@ -116,6 +127,13 @@ class Client:
 @contextmanager
 def _broker(name: str, release: Release) -> Iterator[Place]:
     """A broker of its own for each run: tests leave messages behind."""
+    with _node(name, release) as (node, management):
+        yield Place(node.port, management)
+
+
+@contextmanager
+def _node(name: str, release: Release) -> Iterator[tuple[LastingNode, int]]:
+    """A node, and the port of its management."""
     folder, management = PLACE / f"{name}-broker", free_port()
     shutil.rmtree(folder, ignore_errors=True)
     node = LastingNode(
@@ -127,7 +145,7 @@ def _broker(name: str, release: Release) -> Iterator[Place]:
     )
     node.begin()
     try:
-        yield Place(node.port, management)
+        yield node, management
     finally:
         node.end()
 
@@ -148,6 +166,57 @@ def _run(client: Client, release: Release, wishes: Wishes) -> dict[str, Result]:
     }
 
 
+def _run_harmed(client: Client, release: Release, wishes: Wishes) -> Mapping[str, Result]:
+    """Through a gateway whose broker is killed when the producer asks for it, and frozen."""
+    os.environ["INTEROP_RABBITMQ"] = "guest"
+    with (
+        _node(client.name, release) as (node, management),
+        gateway("rabbitmq/gateway.toml", name=f"{client.name}-gateway", broker=node.port) as served,
+        _harming(node, served.folder / "harms"),
+    ):
+        return client.tested(Place(served.port, management), wishes)
+
+
+@contextmanager
+def _harming(node: LastingNode, folder: Path) -> Iterator[None]:
+    """
+    Do for a while what a file in `folder` is named after, once it's there: `killed`, `frozen`. In
+    the end print what the producers have left there.
+    """
+    folder.mkdir()
+    os.environ["INTEROP_HARMS"] = str(folder)
+    over, harms = threading.Event(), {"killed": _kill, "frozen": _freeze}
+
+    def watch() -> None:
+        left = dict(harms)
+        while not over.wait(_LOOK):
+            for name in [each for each in left if (folder / each).exists()]:
+                over.wait(_BEFORE)
+                left.pop(name)(node, over)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+    for file in sorted(folder.glob("*.figures")):
+        sys.stdout.write(f"{file.stem}: {file.read_text()}\n")
+
+
+def _kill(node: LastingNode, over: threading.Event) -> None:
+    trio.run(node.kill)
+    over.wait(_DOWN)
+    trio.run(node.start)
+
+
+def _freeze(node: LastingNode, over: threading.Event) -> None:
+    os.kill(node.process.pid, signal.SIGSTOP)
+    over.wait(_DOWN)
+    os.kill(node.process.pid, signal.SIGCONT)
+
+
 def _run_embedded(client: Client, wishes: Wishes) -> dict[str, Result]:
     """Through a gateway without a RabbitMQ, whose management isn't there."""
     os.environ["INTEROP_RABBITMQ"] = "guest"
@@ -159,6 +228,11 @@ def _run_embedded(client: Client, wishes: Wishes) -> dict[str, Result]:
     return {
         name: _compared(directly.get(name), through.get(name)) for name in {**directly, **through}
     }
+
+
+def _run_module(*, folder: Path, wishes: Wishes) -> dict[str, Result]:
+    """A package of ours in the module of Go's clients."""
+    return run_go(folder=MODULE / "rabbitmq", wishes=wishes)
 
 
 def _run_maven(test: str, *, folder: Path, wishes: Wishes) -> dict[str, Result]:
@@ -299,23 +373,46 @@ CLIENTS: Final = (
         run=partial(_run_maven, "SpringTest"),
         needs=("java", "mvn"),
     ),
+    Client(
+        name="amqp091-go-outage",
+        version=version_in("amqp091-go"),
+        language="Go",
+        what="10,000 publishes with confirms while the broker is killed, and while it's frozen",
+        run=_run_module,
+        needs=(GO,),
+        is_harmed=True,
+    ),
+    Client(
+        name="spring-rabbit-outage",
+        version=version_of("rabbitmq", "spring-rabbit"),
+        language="Java",
+        what="10,000 publishes of a template while the broker is killed, and while it's frozen",
+        run=partial(_run_maven, "OutageTest"),
+        needs=("java", "mvn"),
+        is_harmed=True,
+    ),
 )
 
 
 def _family(client: Client) -> Family:
     """A client's tests before each release: RabbitMQ 4, and the one that is installed."""
+    run = _run_harmed if client.is_harmed else _run
     ways = {
-        "": ("RabbitMQ 4.0", partial(_run, client, RABBITMQ_4)),
-        "-3": ("RabbitMQ 3.10", partial(_run, client, INSTALLED)),
-        "-embedded": ("embedded stores, without RabbitMQ", partial(_run_embedded, client)),
+        "": ("RabbitMQ 4.0", partial(run, client, RABBITMQ_4)),
+        "-3": ("RabbitMQ 3.10", partial(run, client, INSTALLED)),
     }
+    if not client.is_harmed:
+        ways["-embedded"] = (
+            "embedded stores, without RabbitMQ",
+            partial(_run_embedded, client),
+        )
     return Family(
         name=f"rabbitmq-{client.name}",
         language=client.language,
         suites=tuple(
             Suite(
                 name=client.name + suffix,
-                client=client.name,
+                client=client.name.removesuffix("-outage"),
                 version=client.version,
                 what=f"{client.what}, through the endpoint `rabbitmq` before {name}",
                 run=run,

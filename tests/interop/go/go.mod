@@ -8,6 +8,7 @@ require (
 	github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2 v2.1.2
 	github.com/Azure/go-amqp v1.7.0
 	github.com/coder/websocket v1.8.15
+	github.com/rabbitmq/amqp091-go v1.14.0
 )
 
 require (
