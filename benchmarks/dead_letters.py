@@ -33,20 +33,15 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.fleet import open_fleet
+from benchmarks.kinds_of_namespaces import NAMESPACES
 from benchmarks.machine import facts
 from gateway.app.namespaces import enter
 from gateway.app.runtime import Runtime
 from gateway.config.file import load
-from gateway.demo.machines import KEY, KEY_NAME, broker_config
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityExists
 from gateway.domain.message import Complete, DeadLetter, Delivery, Message, Settlement
 from gateway.ports import Broker
-from tests.harness.azurite import ACCOUNT, azurite
-from tests.harness.azurite import KEY as ACCOUNT_KEY
-from tests.harness.rabbitmq import USER, rabbitmq
-from tests.harness.secret_files import write_secret
 
 KINDS: Final = ("servicebus", "rabbitmq", "storage-queue")
 QUEUE: Final = EntityPath("orders")
@@ -72,36 +67,6 @@ class Found:
     rate: float  # messages a second until then
     unlimited: float
     told: int  # copies whose outcome was unknown, which the command named
-
-
-# --- namespaces
-
-
-@asynccontextmanager
-async def namespace_of(kind: str, folder: Path) -> AsyncIterator[str]:
-    """Yield the table of a namespace of that kind, which runs."""
-    secret = folder / "secret"
-    if kind == "servicebus":
-        write_secret(secret, KEY)
-        async with open_fleet(folder) as fleet:
-            config = broker_config().replace('"service-bus-http"', '"service-bus"')
-            store = await fleet.start("store", config)
-            yield (
-                f'url = "servicebus:Endpoint=sb://127.0.0.1:{store.port}/;'
-                f'SharedAccessKeyName={KEY_NAME};UseDevelopmentEmulator=true;"\n'
-                f'key = {{ file = "{secret}" }}'
-            )
-    elif kind == "rabbitmq":
-        write_secret(secret, USER)
-        async with rabbitmq(folder / "rabbitmq") as (_, port):
-            url = f"rabbitmq://{USER}@127.0.0.1:{port}/"
-            yield f'url = "{url}"\npassword = {{ file = "{secret}" }}'
-    else:
-        write_secret(secret, ACCOUNT_KEY)
-        async with azurite(folder / "azurite") as (_, port):
-            place = f"QueueEndpoint=http://127.0.0.1:{port}/{ACCOUNT}"
-            url = f"storage-queue:AccountName={ACCOUNT};{place}"
-            yield f'url = "{url}"\nkey = {{ file = "{secret}" }}'
 
 
 @asynccontextmanager
@@ -190,7 +155,7 @@ class Commands:
 async def measure(kind: str, count: int, folder: Path) -> Found:
     """Raises: WrongCount."""
     config = folder / "pairgate.toml"
-    async with namespace_of(kind, folder) as table:
+    async with NAMESPACES[kind](folder) as table:
         config.write_text(f"[namespaces.test]\n{table}\n")
         async with opened(config) as broker:
             await bury(broker, count)
