@@ -267,6 +267,17 @@ async def test_a_message_whose_lock_is_lost_before_its_move_is_moved_when_it_com
     assert sorted(await harness.secondary.ids(SHORT)) == ["m1", "m2"]
 
 
+async def test_a_lost_lock_does_not_count_among_as_many_as_were_asked_for(harness):
+    await bury(harness, *(message(f"m{n}") for n in range(5)), queue=SHORT)
+    harness.secondary.fail(Slow(1), SEND)
+    harness.secondary.fail(refuse(LockLost, "too late"), RENEW, times=1)
+
+    done = await redrive_of(harness).run(EVERYTHING, add=lambda _: None, most=3)
+
+    assert done == Redriven(moved=3)
+    assert len(await harness.secondary.ids(SHORT)) == 3
+
+
 async def test_a_message_that_an_earlier_look_has_locked_is_moved_when_its_lock_ends(harness):
     queue = backlog.queue_name(LABEL, 2)
     properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=30))

@@ -358,7 +358,7 @@ async def test_no_more_are_moved_than_was_asked_for(harness):
 
 
 async def test_those_that_are_refused_do_not_count_among_as_many_as_were_asked_for(harness):
-    await bury(harness, *(message(f"m{n}") for n in range(4)))
+    await bury(harness, *(message(f"m{n}") for n in range(6)))
     harness.secondary.fail(refuse(MessageTooLarge, "no"), SEND, times=2)
 
     done = await redrive_of(harness).run(EVERYTHING, add=lambda _: None, most=2)
