@@ -17,7 +17,7 @@ async def move(gateway: GatewayProcess, *words: str) -> Any:
 
 async def until(gateway: GatewayProcess, stage: str) -> Any:
     """Return the only move, when it has that stage and the time of that stage has begun."""
-    with trio.fail_after(60):
+    with trio.fail_after(120):  # several seconds on a quiet machine
         while True:
             [found] = (await move(gateway, "status"))["moves"]
             if found["stage"] == stage:
