@@ -112,6 +112,7 @@ class Traffic:
 
     port: int
     consumers: int
+    rate: float  # sends a second
     authorization: dict[str, str] = attrs.field(factory=lambda: {"Authorization": token()})
     times: dict[int, float] = attrs.field(factory=dict)  # of each accepted send, by number
     received: list[int] = attrs.field(factory=list)
@@ -132,7 +133,7 @@ class Traffic:
 
     async def _send(self, sender: int) -> None:
         """The numbers of one sender rise, and tell who it is."""
-        due, number = trio.current_time() + sender / RATE, sender
+        due, number = trio.current_time() + sender / self.rate, sender
         async with connect(self.port) as connection:
             while not self.over:
                 await trio.sleep_until(due)
@@ -141,7 +142,7 @@ class Traffic:
                     request("POST", f"/{QUEUE}/messages", self.authorization, body), 201
                 )
                 self.times[number] = trio.current_time() - due
-                due, number = due + SENDERS / RATE, number + SENDERS
+                due, number = due + SENDERS / self.rate, number + SENDERS
 
     async def _consume(self) -> None:
         receive = request("POST", f"/{QUEUE}/messages/head?timeout=5", self.authorization)
@@ -182,8 +183,21 @@ class Operator:
                 await trio.sleep(0.5)
 
 
-async def measure(old: str, new: str, folder: Path, *, ordered: bool) -> Moved:
-    """Raises MoveFailed."""
+async def measure(
+    old: str,
+    new: str,
+    folder: Path,
+    *,
+    ordered: bool,
+    rate: float = RATE,
+    before: float = BEFORE,
+) -> Moved:
+    """
+    Move a queue there and back at `rate` sends a second, after `before` seconds of them.
+
+    Raises:
+        MoveFailed: a message is lost, or out of order.
+    """
     async with AsyncExitStack() as stack:
         tables = []
         for name, kind in (("old", old), ("new", new)):
@@ -195,11 +209,11 @@ async def measure(old: str, new: str, folder: Path, *, ordered: bool) -> Moved:
         config = CONFIG.format(old=tables[0], new=tables[1], pair=pair)
         gateway = await fleet.start("gateway", config)
         await _create(gateway.port)
-        traffic = Traffic(gateway.port, 1 if ordered else CONSUMERS)
+        traffic = Traffic(gateway.port, 1 if ordered else CONSUMERS, rate)
         operator, began = Operator.of(gateway), trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(traffic.run)
-            await trio.sleep(BEFORE)
+            await trio.sleep(before)
             started = trio.current_time()
             await operator.order(MoveAction.START)
             await operator.until(MoveStage.NEW)
@@ -211,14 +225,14 @@ async def measure(old: str, new: str, folder: Path, *, ordered: bool) -> Moved:
             traffic.over = True
         judge(traffic, last, ordered=ordered)
         times = traffic.times.values()
-        before = [took for number, took in traffic.times.items() if number < BEFORE * RATE]
+        calm = [took for number, took in traffic.times.items() if number < before * rate]
         return Moved(
             old=old,
             new=new,
             sent=len(times),
             rate=len(times) / lasted,
             median=statistics.median(times),
-            before=max(before),
+            before=max(calm),
             longest=max(times),
             moved=last.report.active,
             seconds=seconds,

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import moves
 from benchmarks.moves import SENDERS, MoveFailed, Traffic, judge, measure
 from gateway.extensions.move.order import MoveState
 from gateway.extensions.move.report import MoveReport
@@ -14,7 +13,7 @@ from gateway.extensions.move.stages import MoveStage
 
 def run_of(received: list[int], *doubtful: str) -> tuple[Traffic, MoveState]:
     """Two senders have sent two messages each."""
-    traffic = Traffic(port=0, consumers=1, authorization={}, received=received)
+    traffic = Traffic(port=0, consumers=1, rate=1.0, authorization={}, received=received)
     traffic.times = dict.fromkeys((0, 1, SENDERS, SENDERS + 1), 0.01)
     last = MoveState(
         entity="orders",
@@ -45,13 +44,8 @@ def test_the_judge_finds(received: list[int], ordered: bool, complaint: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ordered", [False, True])
-async def test_a_short_run_moves_a_queue_there_and_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: bool
-) -> None:
-    monkeypatch.setattr(moves, "BEFORE", 1.0)
-    monkeypatch.setattr(moves, "RATE", 20)
-
-    found = await measure("embedded", "embedded", tmp_path, ordered=ordered)
+async def test_a_short_run_moves_a_queue_there_and_back(tmp_path: Path, ordered: bool) -> None:
+    found = await measure("embedded", "embedded", tmp_path, ordered=ordered, rate=20.0, before=1.0)
 
     assert found.sent > 100
     assert found.before <= found.longest

@@ -335,7 +335,7 @@ async def test_a_dead_letter_that_is_redriven_arrives_behind_the_others(
         observer=harness.events,
     )
 
-    done = await redrive.run(Selection(reasons=(reason,)), moved=lambda _: None)
+    done = await redrive.run(Selection(reasons=(reason,)), add=lambda _: None)
     await harness.syphon()
     await wait_empty(harness)
 

@@ -223,7 +223,7 @@ async def test_a_dead_letter_of_the_backlog_is_redriven_to_receivers(harness):
             new_id=harness.new_id,
             observer=harness.events,
         )
-        await redrive.run(Selection(reasons=("bad",)), moved=lambda _: None)
+        await redrive.run(Selection(reasons=("bad",)), add=lambda _: None)
 
         [again] = await take(receiver, 1)
     assert again.message == message("a")

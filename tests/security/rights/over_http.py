@@ -375,7 +375,7 @@ class _Figures:
         self.calls.append("probe")
         return ProbeAnswer(action="probe", targets=(), changed=True, before={}, after={}, probes={})
 
-    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
+    async def survey(self, selection: Selection, peek: int = 0, preview: int = 0) -> Survey:
         await trio.lowlevel.checkpoint()
         self.calls.append("survey")
         return Survey()
