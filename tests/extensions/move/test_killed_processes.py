@@ -107,7 +107,7 @@ class Servers:
         if kind.startswith("rabbitmq"):
             port = self.rabbits.port(NEWER if kind == "rabbitmq 4" else "primary")
             secret = f'password = {{ file = "{self._secret("password", USER)}" }}'
-            return f'url = "rabbitmq://{USER}@127.0.0.1:{port}/"\n{secret}'
+            return f'url = "rabbitmq://{USER}@127.0.0.1:{port}/"\nlock_duration = "5s"\n{secret}'
         secret = f'key = {{ file = "{self._secret("account", ACCOUNT_KEY)}" }}'
         return f'url = "storage-queue:{url_of(self.azurites.port("primary"))}"\n{secret}'
 
