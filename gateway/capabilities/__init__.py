@@ -14,6 +14,7 @@ from gateway.capabilities.entities import (
     Updates,
     Verifies,
     address_of,
+    dead_letters_in,
     described,
 )
 from gateway.capabilities.receiving import (
@@ -128,6 +129,7 @@ __all__ = [
     "accepting_send",
     "address_of",
     "check_delete_limit",
+    "dead_letters_in",
     "described",
     "longest_send_of",
     "messages_in",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import EntityNotFound, NotSupported
 from gateway.domain.identity import Identity
 from gateway.domain.topics.filters import Rule
 from gateway.domain.topics.topology import (
@@ -95,6 +96,24 @@ async def described(broker: Broker, entity: EntityPath) -> EntityInfo:
     """As `Describes.describe`; as `Broker.inspect` where that tells everything. Raises as both."""
     describes = offered(broker, Describes)
     return await (broker.inspect(entity) if describes is None else describes.describe(entity))
+
+
+async def dead_letters_in(broker: Broker, info: EntityInfo) -> int | None:
+    """
+    The number of dead letters of the queue that `info` describes, also where the namespace counts
+    them as the messages of a queue of their own. None: it doesn't count them.
+
+    Raises:
+        BrokerError: as `Broker.inspect`.
+    """
+    if info.dead_lettered is not None:
+        return info.dead_lettered
+    try:
+        return (await broker.inspect(info.path.dead_letter)).active
+    except EntityNotFound:
+        return 0
+    except NotSupported:
+        return None
 
 
 @capability(Broker, "the queues of this namespace can't be updated")

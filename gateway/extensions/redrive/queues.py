@@ -5,11 +5,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
-from gateway.capabilities import Topology
+from gateway.capabilities import Topology, dead_letters_in
 from gateway.deadlines import answered_within
 from gateway.domain import backlog
-from gateway.domain.entity import EntityInfo
-from gateway.domain.errors import EntityNotFound, NotSupported, Unavailable
+from gateway.domain.errors import NotSupported, Unavailable
 from gateway.extensions.redrive.order import DeadLetterCount, DeadLetterList
 from gateway.offering import offered
 from gateway.ports import Broker
@@ -41,22 +40,10 @@ async def list_dead_letters(source: Broker) -> DeadLetterList:
 async def _of_queues(source: Broker) -> Iterable[DeadLetterCount]:
     infos = await _pages(source.list_queues)
     return [
-        DeadLetterCount(entity=each.path.name, messages=await _count(source, each))
+        DeadLetterCount(entity=each.path.name, messages=await dead_letters_in(source, each))
         for each in infos
         if not backlog.is_backlog(each.path)
     ]
-
-
-async def _count(source: Broker, info: EntityInfo) -> int | None:
-    """A namespace may count dead letters as the messages of a queue of their own."""
-    if info.dead_lettered is not None:
-        return info.dead_lettered
-    try:
-        return (await source.inspect(info.path.dead_letter)).active
-    except EntityNotFound:
-        return 0
-    except NotSupported:
-        return None
 
 
 async def _of_subscriptions(source: Broker) -> Iterable[DeadLetterCount]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from math import inf
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import Peeks
+from gateway.capabilities import Peeks, dead_letters_in
 from gateway.domain.bounded import Bounded
 from gateway.domain.dead_letters import EXPIRED, DeadLetters, reason_of, summary
 from gateway.domain.entity import EntityInfo, EntityPath
@@ -78,9 +79,9 @@ async def count_dead_letters(
     peeked: list[Delivery] = []
     expired = 0
     for info in infos:
-        count = info.dead_lettered
-        if count is None:
-            count = await _count(broker, info.path.dead_letter)
+        count: int | None = None
+        with suppress(BrokerError):
+            count = await dead_letters_in(broker, info)
         if count != 0:
             look = _FirstLetters(broker, info.path.dead_letter, rules)
             await look.over(count)
@@ -90,16 +91,6 @@ async def count_dead_letters(
                 count = len(look.letters)
         total = None if total is None or count is None else total + count
     return summary(total, peeked, now, expired=expired)
-
-
-async def _count(broker: Broker, queue: EntityPath) -> int | None:
-    """The number of dead letters, where the namespace reports it on the sub-queue only."""
-    try:
-        return (await broker.inspect(queue)).active
-    except EntityNotFound:
-        return 0
-    except BrokerError:
-        return None
 
 
 @attrs.define
