@@ -245,22 +245,21 @@ class RedriveInSlices:
             before = self.began if given.before is None else min(self.began, given.before)
             given = attrs.evolve(given, before=before)
         total = math.inf if self._counted.problems else self._counted.moves
+        order = attrs.evolve(
+            self.wish.order,
+            selection=given,
+            executes=True,
+            rate=rate,
+            peek=0,
+            preview=0,
+            reason=reason,
+        )
         done = Redriven()
         while True:
             limit = max(1, int(min(most, total - done.moved)))
-            order = attrs.evolve(
-                self.wish.order,
-                selection=given,
-                executes=True,
-                rate=rate,
-                most=limit,
-                peek=0,
-                preview=0,
-                reason=reason,
-            )
             # If stopped, wait for the slice in progress, whose messages count.
             with answered_within(SLICE_LIMIT, "from the gateway", shield=True):
-                part = await self.ask(order)
+                part = await self.ask(attrs.evolve(order, most=limit))
                 assert isinstance(part, Redriven), "the order executes"
                 add(attrs.evolve(part, left=0))  # which the next slice counts again
             await trio.lowlevel.checkpoint()  # here a cancellation ends it

@@ -10,10 +10,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from gateway.brokers.routing_broker import RoutingBroker
-from gateway.capabilities import (
-    Batches,
-    outcome_of,
-)
+from gateway.capabilities import Batches, outcome_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NotSupported
 from gateway.domain.message import AcceptedBy, Message
