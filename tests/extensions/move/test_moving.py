@@ -20,7 +20,7 @@ from gateway.extensions.move.stages import SWITCH
 from gateway.forwarding_broker import ReceiveWrapper
 from gateway.ports import Broker
 from tests.extensions.move.stand import MoveStand
-from tests.harness.faults import LoseAnswer, Operation, SwallowAnswer
+from tests.harness.faults import Fault, LoseAnswer, Operation, SwallowAnswer
 from tests.pairing.harness import ORDERS, QUEUE, Harness, message, refuse, virtual_time
 
 pytestmark = virtual_time
@@ -264,10 +264,13 @@ async def test_only_one_of_several_processes_moves(stand: MoveStand) -> None:
     assert (await first.state()).report.active == 200
 
 
-async def test_a_send_without_an_answer_is_told_and_its_message_stays(stand: MoveStand) -> None:
+@pytest.mark.parametrize("fault", [LoseAnswer(), SwallowAnswer()], ids=["lost", "never given"])
+async def test_a_send_without_an_answer_is_told_and_its_message_stays(
+    stand: MoveStand, fault: Fault
+) -> None:
     gateway = await stand.gateway()
     await stand.put(message("a"))
-    stand.new.fail(LoseAnswer(), Operation.SEND, times=1)
+    stand.new.fail(fault, Operation.SEND, times=1)
 
     await gateway.order("start")
     await gateway.until("new", 300)
@@ -435,18 +438,6 @@ class Uncounted(ReceiveWrapper):
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         return attrs.evolve(await self.broker.inspect(entity), deferred=None)
-
-
-async def test_a_send_that_is_never_answered_is_told(stand: MoveStand) -> None:
-    gateway = await stand.gateway()
-    await stand.put(message("a"))
-    stand.new.fail(SwallowAnswer(), Operation.SEND, times=1)
-
-    await gateway.order("start")
-    await gateway.until("new", 300)
-
-    assert await stand.ids() == ([], ["a", "a"])
-    assert (await gateway.state()).report.doubtful == ("a",)
 
 
 async def test_the_time_to_live_goes_on(stand: MoveStand) -> None:

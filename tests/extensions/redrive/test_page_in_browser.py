@@ -16,6 +16,7 @@ from tests.frontends.admin.page_actions import (
     PHONE,
     RATES,
     WIDE,
+    chromium,
     click,
     draw,
     open_page,
@@ -25,7 +26,9 @@ from tests.frontends.admin.page_actions import (
 from tests.frontends.admin.page_site import Site, open_site
 from tests.frontends.rest_client import KEY, POLICIES
 from tests.harness.axe import audit
-from tests.harness.chromium import Browser, browser
+from tests.harness.chromium import Browser
+
+__all__ = ["chromium"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
@@ -33,12 +36,6 @@ QUEUE: Final = EntityPath("orders")
 NEWS: Final = EntityPath("news")
 HOSTILE: Final = "<img src=x onerror=alert(1)>"
 NOTE: Final = "document.getElementById('move-note').textContent"
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser") / "profile") as one:
-        yield one
 
 
 @pytest.fixture

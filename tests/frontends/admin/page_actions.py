@@ -2,11 +2,14 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.frontends.admin.page_site import Site
-from tests.harness.chromium import Browser
+from tests.harness.chromium import Browser, browser
 
 ROOT: Final = Path(__file__).parents[3]
 PICTURES: Final = ROOT / "docs" / "how-to" / "pictures"
@@ -17,6 +20,12 @@ READ: Final = "!document.getElementById('figures').hidden"
 RATES: Final = f"{READ} && !document.getElementById('ways').textContent.startsWith('Rates')"
 WIDE: Final = (1080, 1250)
 PHONE: Final = (390, 1250)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser") / "profile") as one:
+        yield one
 
 
 def draw(chromium: Browser, name: str) -> None:

@@ -23,6 +23,7 @@ from tests.frontends.admin.page_actions import (
     READ,
     TEXT,
     WIDE,
+    chromium,
     click,
     draw,
     open_page,
@@ -32,17 +33,13 @@ from tests.frontends.admin.page_actions import (
 from tests.frontends.admin.page_site import DEAD, Site, open_site
 from tests.frontends.rest_client import KEY, POLICIES
 from tests.harness.axe import audit
-from tests.harness.chromium import Browser, browser
+from tests.harness.chromium import Browser
+
+__all__ = ["chromium"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 LOST: Final = "document.getElementById('lost').textContent"
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser") / "profile") as one:
-        yield one
 
 
 class Told:
