@@ -1,6 +1,7 @@
 """The client's side of a connection: reads its frames, and answers what the primary needn't."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -65,15 +66,11 @@ class ClientSide:
                 continue
             reader.max_frame = self._session.login.max_frame
             try:
-                frames = reader.feed(bytes(data))
+                async with processing(len(data)):
+                    await self._handle_in_slices(reader.feed(bytes(data)))
             except ProtocolError as error:
                 self._refuse(error)
                 continue
-            async with processing(len(data)):
-                for at in range(0, len(frames), _SLICE):
-                    if at:
-                        await trio.lowlevel.checkpoint()  # between two slices others may run
-                    self._handle(frames[at : at + _SLICE])
             await self._requests.wait_for_answers()
             await self._session.to_primary.wait_for_room()
             await self._session.to_client.wait_for_answers()
@@ -89,6 +86,13 @@ class ClientSide:
         self._session.load = current_visit().load()
         early, self._early = self._early, None
         self._handle(early or ())
+
+    async def _handle_in_slices(self, frames: Iterator[RelayedFrame]) -> None:
+        some = list(islice(frames, _SLICE))
+        while some:
+            self._handle(some)
+            if some := list(islice(frames, _SLICE)):
+                await trio.lowlevel.checkpoint()  # between two slices others may run
 
     def _handle(self, frames: Iterable[RelayedFrame]) -> None:
         try:

@@ -4,6 +4,7 @@ them, and kept as they came.
 """
 
 import struct
+from collections.abc import Iterator
 from typing import Any, Final
 
 import attrs
@@ -167,32 +168,36 @@ class FrameReader:
     joins: bool = False
     _rest: bytes = b""
 
-    def feed(self, data: bytes) -> list[RelayedFrame]:
+    def feed(self, data: bytes) -> Iterator[RelayedFrame]:
         """
-        The frames that these bytes have completed.
+        Yield the frames that these bytes have completed. A frame is cut when it is asked for, as
+        thousands of small ones take many times their bytes; one that isn't comes with the next.
 
         Raises:
             ProtocolError: a frame is too large, or has no end octet.
         """
         data = self._rest + data if self._rest else data
-        frames, at, end = [], 0, len(data)
-        while end - at >= HEAD.size:
-            kind, channel, size = HEAD.unpack_from(data, at)
-            if size > self.max_frame:
-                raise ProtocolError(f"a frame of {size} bytes; at most {self.max_frame} allowed")
-            stop = at + HEAD.size + size
-            if stop >= end:
-                break
-            if data[stop] != FRAME_END:
-                raise ProtocolError("a frame without its end octet")
-            stop, content_at = stop + 1, 0
-            is_delivery = kind == METHOD and data.startswith(_DELIVER, at + HEAD.size)
-            if self.joins and is_delivery and (last := self._content_end(data, stop, channel)):
-                stop, content_at = last, stop - at
-            frames.append(RelayedFrame(kind, channel, data[at:stop], content_at))
-            at = stop
-        self._rest = data[at:]
-        return frames
+        at, end = 0, len(data)
+        try:
+            while end - at >= HEAD.size:
+                begin = at
+                kind, channel, size = HEAD.unpack_from(data, begin)
+                if size > self.max_frame:
+                    raise ProtocolError(
+                        f"a frame of {size} bytes; at most {self.max_frame} allowed"
+                    )
+                stop = begin + HEAD.size + size
+                if stop >= end:
+                    break
+                if data[stop] != FRAME_END:
+                    raise ProtocolError("a frame without its end octet")
+                at, content_at = stop + 1, 0
+                is_delivery = kind == METHOD and data.startswith(_DELIVER, begin + HEAD.size)
+                if self.joins and is_delivery and (last := self._content_end(data, at, channel)):
+                    at, content_at = last, at - begin
+                yield RelayedFrame(kind, channel, data[begin:at], content_at)
+        finally:
+            self._rest = data[at:]
 
     def _content_end(self, data: bytes, at: int, channel: int) -> int:
         """Where the content ends that begins there; 0: it isn't whole, or isn't right."""

@@ -76,6 +76,14 @@ def test_deliveries_in_one_piece_have_the_same_frames(data, cuts):
     assert frames_of(FrameReader(joins=True), data, marks) == frames_of(FrameReader(), data, marks)
 
 
+def test_frames_that_are_not_asked_for_come_with_the_next_bytes():
+    reader = FrameReader()
+    first = next(reader.feed(CONVERSATION))
+    others = list(reader.feed(b""))
+
+    assert b"".join(each.data for each in [first, *others]) == CONVERSATION
+
+
 def test_a_delivery_that_has_arrived_as_a_whole_stays_in_one_piece():
     [frame] = FrameReader(joins=True).feed(DELIVER + CONTENT)
 
@@ -94,7 +102,7 @@ def test_no_bytes_make_the_reader_crash(data):
 
 def test_a_frame_above_the_limit_is_refused():
     with pytest.raises(ProtocolError, match="at most 4 allowed"):
-        FrameReader(max_frame=4).feed(PUBLISH)
+        list(FrameReader(max_frame=4).feed(PUBLISH))
 
 
 WITH_ARGUMENTS = [
@@ -136,15 +144,15 @@ def test_a_content_has_its_body_from_all_frames():
 @pytest.mark.parametrize(
     "wrong",
     [
-        FrameReader().feed(PUBLISH)[0],
+        next(FrameReader().feed(PUBLISH)),
         RelayedFrame(2, 1, b"\x02\x00\x01\x00\x00\x00\x01x\xce"),
-        FrameReader().feed(b"\x03\x00\x01\x00\x00\x00\x01x\xce")[0],
+        next(FrameReader().feed(b"\x03\x00\x01\x00\x00\x00\x01x\xce")),
     ],
     ids=["a method", "a short header", "a body without a header"],
 )
 def test_a_content_is_refused_that_has_other_frames(wrong):
     with pytest.raises(ProtocolError):
-        RelayedContent(FrameReader().feed(PUBLISH)[0]).add(wrong, 100)
+        RelayedContent(next(FrameReader().feed(PUBLISH))).add(wrong, 100)
 
 
 def test_a_body_above_the_limit_is_refused():
