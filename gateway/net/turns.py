@@ -261,7 +261,7 @@ class Line:
             self.on_idle()
 
     def _may(self, turn: RequestTurn, now: float) -> bool:
-        while self._in_progress and self._in_progress[0].began < now - self._longest:
+        while self._in_progress and self._in_progress[0].began <= now - self._longest:
             self._uncount(self._in_progress.popleft())
         if self._rests(now):
             return False
@@ -284,7 +284,7 @@ class Line:
         """Seconds after which the first waiting request looks again, though no other has ended."""
         if self._rests(now):
             return self._rest_ends - now
-        return SOON if self._contention.has_light(self, now) else LONGEST
+        return min(SOON if self._contention.has_light(self, now) else LONGEST, self._longest)
 
     def _begin(self, turn: RequestTurn, now: float) -> None:
         turn.began, turn.counts = now, True

@@ -264,6 +264,15 @@ async def acquire_turn(size: int, count: int = 1) -> RequestTurn | None:
     return await load.line.acquire(size, count)
 
 
+async def acquire_turn_to_relay(size: int) -> RequestTurn | None:
+    """
+    As `acquire_turn`, for `size` bytes of publishes and requests that are relayed together to a
+    primary, which answers them by itself.
+    """
+    load = _load_in_turn()
+    return None if load is None else await load.relaying.acquire(size)
+
+
 async def acquire_turn_to_show(size: int) -> RequestTurn | None:
     """
     As `acquire_turn`, for a request whose answer may be large, as that to a peek: it begins between

@@ -88,13 +88,15 @@ class PairSends:
 
     async def _send(self, entity: EntityPath) -> None:
         queue = self._queues[entity.name]
-        while queue:
-            some = _first(queue)
-            for kept, verdict in zip(some, await self._verdicts(entity, some), strict=True):
-                self.on_verdict(kept, verdict)
-                queue.popleft()
-        del self._queues[entity.name]
-        self._done.unpark_all()
+        try:
+            while queue:
+                some = _first(queue)
+                for kept, verdict in zip(some, await self._verdicts(entity, some), strict=True):
+                    self.on_verdict(kept, verdict)
+                    queue.popleft()
+        finally:
+            del self._queues[entity.name]
+            self._done.unpark_all()
 
     async def _verdicts(
         self, entity: EntityPath, publishes: Sequence[KeptPublish]

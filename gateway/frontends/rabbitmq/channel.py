@@ -18,6 +18,7 @@ from gateway.domain.errors import MessageError
 from gateway.frontends.rabbitmq.channel_setup import ChannelSetup
 from gateway.frontends.rabbitmq.delivery_tags import DeliveryTags
 from gateway.frontends.rabbitmq.replies import ChannelReplies
+from gateway.net.shared_turns import SharedTurn
 from gateway.wire.rabbitmq.content import read_content_header
 from gateway.wire.rabbitmq.exchanges import entity_of_exchange, entity_of_queue
 from gateway.wire.rabbitmq.frames import method_frame
@@ -38,6 +39,7 @@ class KeptPublish:
     channel: "RelayedChannel"
     is_moved: bool = False  # the pair has it, as its confirm is late
     in_doubt: bool = False  # the broker may have it, although it didn't confirm it
+    turn: SharedTurn | None = None  # that it holds until its verdict
 
 
 @attrs.frozen
@@ -48,6 +50,12 @@ class AwaitedRequest:
     method: base.Frame
     since: float  # by Trio's clock
     is_own: bool = False  # of the gateway, for a consumer that has waited
+    turn: SharedTurn | None = None  # that it holds until its answer
+
+    def release(self) -> None:
+        """Note that it has its answer, or waits for none any more."""
+        if self.turn is not None:
+            self.turn.release()
 
 
 @attrs.define(eq=False)
@@ -96,8 +104,16 @@ class RelayedChannel:
         for request in self.awaited:
             if answer.name in request.method.valid_responses:
                 self.awaited.remove(request)
+                request.release()
                 return request
         return None
+
+    def drop_awaited(self) -> list[AwaitedRequest]:
+        """Wait for no answer of the broker any more; return the requests that have none."""
+        dropped, self.awaited = self.awaited, []
+        for request in dropped:
+            request.release()
+        return dropped
 
     def settle(self, tag: int, *, multiple: bool) -> list[KeptPublish]:
         """Stop keeping the publishes that a confirm with that tag (0: all) is for; return them."""

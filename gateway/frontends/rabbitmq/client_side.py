@@ -1,6 +1,6 @@
 """The client's side of a connection: reads its frames, and answers what the primary needn't."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -19,6 +19,7 @@ from gateway.net.visits import current_visit, processing, record_authorized
 from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError
 from gateway.wire.rabbitmq.relayed import (
     PROTOCOL_HEADER,
+    SETTLEMENTS,
     FrameReader,
     RelayedFrame,
 )
@@ -66,8 +67,7 @@ class ClientSide:
                 continue
             reader.max_frame = self._session.login.max_frame
             try:
-                async with processing(len(data)):
-                    await self._handle_in_slices(reader.feed(bytes(data)))
+                await self._handle_in_turns(reader.feed(bytes(data)))
             except ProtocolError as error:
                 self._refuse(error)
                 continue
@@ -87,12 +87,24 @@ class ClientSide:
         early, self._early = self._early, None
         self._handle(early or ())
 
-    async def _handle_in_slices(self, frames: Iterator[RelayedFrame]) -> None:
+    async def _handle_in_turns(self, frames: Iterator[RelayedFrame]) -> None:
         some = list(islice(frames, _SLICE))
         while some:
-            self._handle(some)
+            await self._handle_in_turn(some)
             if some := list(islice(frames, _SLICE)):
                 await trio.lowlevel.checkpoint()  # between two slices others may run
+
+    async def _handle_in_turn(self, frames: Sequence[RelayedFrame]) -> None:
+        size = sum(len(frame.data) for frame in frames)
+        turn = None
+        if any(frame.method_index not in SETTLEMENTS for frame in frames):
+            turn = await self._session.turns.acquire(size)
+        try:
+            async with processing(size):
+                self._handle(frames)
+        finally:
+            if turn is not None:
+                turn.release()
 
     def _handle(self, frames: Iterable[RelayedFrame]) -> None:
         try:

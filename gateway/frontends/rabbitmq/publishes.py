@@ -89,6 +89,13 @@ class Publishes:
         if self._session.load is not None:
             self._session.load.hold(size)
 
+    def _finish(self, kept: KeptPublish) -> None:
+        """The publish has its verdict."""
+        self._release(kept.content)
+        if kept.turn is not None:
+            kept.turn.release()
+            kept.turn = None
+
     def _release(self, content: RelayedContent) -> None:
         size = content.size
         self._kept_bytes -= size
@@ -97,13 +104,22 @@ class Publishes:
             self._session.load.release(size)
 
     def release_all(self) -> None:
-        """Hold nothing any more: the connection has ended."""
+        """
+        Hold nothing any more: the connection has ended. Its parts refer to each other, and Python
+        may find them much later than their bytes should be free.
+        """
         for channel in self._session.channels.values():
             left = [kept for kept in channel.by_tag.values() if not kept.is_moved]
             self.counts.failed(left, None)
+            channel.by_tag.clear()
+        self._session.channels.clear()
+        self._session.to_client.clear()
+        self._session.to_primary.clear()
         if self._session.load is not None:
             self._session.load.finish(self)
             self._session.load.release(self._kept_bytes)
+            self._session.load = None  # a task that ends in this pass counts nothing more
+        self._session.turns.drop()
 
     # --- the two ways
 
@@ -111,6 +127,7 @@ class Publishes:
         publish = read_publish(content.method)
         kept = channel.counted(content, publish, trio.current_time())
         session = self._session
+        kept.turn = session.turns.hold()
         known, vhost = session.target.known, session.login.vhost
         if not kept.exchange and known.is_exclusive(vhost, publish.routing_key):
             kept.entity = None  # the queue ends with its connection: nothing can come home to it
@@ -136,7 +153,7 @@ class Publishes:
         self._session.to_primary.put(b"".join(kept.content.frames))
         if channel.is_transacted:
             channel.in_transaction += 1
-            self._release(kept.content)
+            self._finish(kept)
             return
         channel.keep(kept)
         if kept.entity is not None:
@@ -155,12 +172,12 @@ class Publishes:
 
     def _give_to_pair(self, channel: RelayedChannel, kept: KeptPublish) -> None:
         if channel.is_closed:
-            self._release(kept.content)
+            self._finish(kept)
             return
         refusal = self._refusal_of(kept)
         is_away = not (self._session.is_on_wire and channel.is_open_upstream)
         if refusal is not None and is_away:
-            self._release(kept.content)
+            self._finish(kept)
             self.counts.failed([kept], error_of(*refusal))
             self.close_channel(channel, *refusal, commands.Basic.Publish.index)
             return
@@ -198,7 +215,7 @@ class Publishes:
     def _record_verdict(self, kept: KeptPublish, verdict: BrokerError | None) -> None:
         channel = kept.channel
         channel.with_pair -= 1
-        self._release(kept.content)
+        self._finish(kept)
         if self._session.channels.get(channel.number) is channel and not channel.is_closed:
             self._announce_alarm(verdict)
             confirms = channel.confirms([kept], accepted=verdict is None)
@@ -227,7 +244,7 @@ class Publishes:
         found = channel.settle(method.delivery_tag, multiple=bool(method.multiple))
         accepted = isinstance(method, commands.Basic.Ack)
         for kept in found:
-            self._release(kept.content)
+            self._finish(kept)
             if kept.is_moved:
                 continue
             if (entity := kept.entity) is not None:
@@ -257,7 +274,7 @@ class Publishes:
             channel.incoming = None
         left = channel.lose()
         for kept in left:
-            self._release(kept.content)
+            self._finish(kept)
             if not kept.is_moved and (entity := kept.entity) is not None:
                 self._evidence.dropped(entity)
         self.counts.failed([kept for kept in left if not kept.is_moved], error)
@@ -266,7 +283,7 @@ class Publishes:
         """The channel upstream is closed, through no fault of its publishes: the pair gets them."""
         for kept in channel.lose():
             if kept.is_moved:
-                self._release(kept.content)
+                self._finish(kept)
                 continue
             if kept.entity is not None:
                 self._evidence.dropped(kept.entity)
@@ -287,7 +304,7 @@ class Publishes:
         self._evidence.lost(Unavailable("the connection to the primary was lost"))
         for channel, kept in left:
             if kept.is_moved:
-                self._release(kept.content)
+                self._finish(kept)
             else:
                 kept.in_doubt = True
                 self._give_to_pair(channel, kept)
@@ -318,7 +335,7 @@ class Publishes:
         kept.is_moved = True
         self._evidence.silent(entity)
         self._hold(kept.content.size)  # the wire has it, too
-        self._give_to_pair(channel, attrs.evolve(kept, is_moved=False, in_doubt=True))
+        self._give_to_pair(channel, attrs.evolve(kept, is_moved=False, in_doubt=True, turn=None))
 
     def record_silence(self) -> None:
         """The primary is frozen, and its connection is given up."""

@@ -98,7 +98,8 @@ class Requests:
             case commands.Confirm.Select():
                 channel.upstream_confirms = channel.client_confirms = True
         if method.synchronous and not getattr(method, "nowait", False):
-            channel.awaited.append(AwaitedRequest(frame, method, trio.current_time()))
+            turn = session.turns.hold()
+            channel.awaited.append(AwaitedRequest(frame, method, trio.current_time(), turn=turn))
         else:
             self._record(channel, method, None)
         session.to_primary.put(frame.data)
@@ -135,7 +136,7 @@ class Requests:
 
     def _close_channel_of(self, channel: RelayedChannel, close: commands.Channel.Close) -> None:
         """Tell the client that the primary has closed its channel."""
-        channel.awaited.clear()
+        channel.drop_awaited()
         channel.is_closed = True
         told = method_frame(channel.number, channel.tags.of_client(close))
         left = len(channel.by_tag)
@@ -189,7 +190,7 @@ class Requests:
         if queue:
             self.record_down(queue, close.reply_text)
         if first is not None and (is_own or _is_of(first.method, index, queue)):
-            del channel.awaited[0]
+            channel.awaited.pop(0).release()
             is_answered = is_own or self._answer(channel, first.method)
         else:
             is_answered = index in _SILENT  # the client wants no answer
@@ -205,7 +206,7 @@ class Requests:
     def _open_again(self, channel: RelayedChannel) -> None:
         """Have the channel opened again; meanwhile what else the client has asked there waits."""
         session = self._session
-        awaited, channel.awaited = channel.awaited, []
+        awaited = channel.drop_awaited()
         if channel.is_closed:  # by the answer
             channel.owes_close_ok = True
             return
@@ -249,7 +250,7 @@ class Requests:
         self._answered.unpark_all()
         for channel in list(self._session.channels.values()):
             channel.replies = None
-            awaited, channel.awaited = channel.awaited, []
+            awaited = channel.drop_awaited()
             for request in awaited:
                 if request.is_own:
                     continue

@@ -25,6 +25,7 @@ from gateway.frontends.rabbitmq.outbox import Outbox
 from gateway.frontends.rabbitmq.sign_of_life import SignOfLife
 from gateway.frontends.rabbitmq.topology import ClientTopology
 from gateway.net.clients import ClientLoad
+from gateway.net.shared_turns import RelayTurns
 from gateway.ports import Broker
 from gateway.wire.rabbitmq.frames import method_frame
 
@@ -98,6 +99,7 @@ class ClientSession:
     down: DownQueues = attrs.field(factory=DownQueues, init=False)
     to_client: Outbox = attrs.field(factory=Outbox, init=False)
     to_primary: Outbox = attrs.field(factory=Outbox, init=False)
+    turns: RelayTurns = attrs.field(factory=RelayTurns, init=False)
     load: ClientLoad | None = attrs.field(default=None, init=False)  # None: it has no limits
     # Logged in at the primary; each channel says whether it's open there.
     is_on_wire: bool = attrs.field(default=False, init=False)
@@ -118,6 +120,7 @@ class ClientSession:
     def close_channel(self, channel: RelayedChannel) -> None:
         """Forget a channel whose close both sides know of."""
         del self.channels[channel.number]
+        channel.drop_awaited()
         for consumer in channel.setup.consumers.values():
             self.record_end(consumer)
 

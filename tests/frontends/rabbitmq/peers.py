@@ -1,7 +1,9 @@
 """A client and a primary of the test, with the front end between them, in virtual time."""
 
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -21,12 +23,21 @@ from gateway.frontends.rabbitmq.frontend import RabbitmqFrontend
 from gateway.frontends.rabbitmq.login_policies import LoginPolicies
 from gateway.frontends.rabbitmq.relayed_connection import RelayedConnection
 from gateway.frontends.rabbitmq.session import RelayTarget
+from gateway.net.clients import ClientOptions, Clients
+from gateway.net.visits import Visits
 from gateway.wire.rabbitmq.frames import content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader
 from tests.harness.certificates import now
 
 SLOW = 2.0
 Stream = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
+
+
+def with_content(method: base.Frame, body: bytes, **how: Any) -> bytes:
+    """The frames of a method with its content, on channel 1."""
+    properties = commands.Basic.Properties(**how)
+    head = header.ContentHeader(body_size=len(body), properties=properties)
+    return method_frame(1, method) + b"".join(content_frames(1, head.marshal(), body, 4096))
 
 
 @attrs.define(eq=False)
@@ -50,19 +61,13 @@ class Peer:
         **how: Any,
     ) -> None:
         publish = commands.Basic.Publish(exchange=exchange, routing_key=queue, immediate=immediate)
-        properties = commands.Basic.Properties(**how)
-        head = header.ContentHeader(body_size=len(body), properties=properties)
-        frames = content_frames(1, head.marshal(), body, 4096)
-        await self.stream.send_all(method_frame(1, publish) + b"".join(frames))
+        await self.stream.send_all(with_content(publish, body, **how))
 
     async def deliver(
         self, tag: int, body: bytes, *, redelivered: bool = False, **how: Any
     ) -> None:
         deliver = commands.Basic.Deliver("workers", tag, redelivered, "", "orders")
-        properties = commands.Basic.Properties(**how)
-        head = header.ContentHeader(body_size=len(body), properties=properties)
-        frames = content_frames(1, head.marshal(), body, 4096)
-        await self.stream.send_all(method_frame(1, deliver) + b"".join(frames))
+        await self.stream.send_all(with_content(deliver, body, **how))
 
     async def next(self) -> base.Frame:
         """The next method; contents are skipped."""
@@ -141,6 +146,7 @@ class Harness:
     dialled: trio.MemoryReceiveChannel[Peer]
     frontend: RabbitmqFrontend[RelayTarget]
     nursery: trio.Nursery
+    visits: Visits
     is_down: bool = False  # nobody can dial the primary
 
     def connect(self, streams: Callable[[], tuple[Stream, Stream]] = memory_stream_pair) -> Peer:
@@ -152,9 +158,19 @@ class Harness:
     async def _serve(self, stream: Stream) -> None:
         """As a listener does."""
         try:
-            await self.frontend.serve_connection(stream)
+            with self.visits.begin("127.0.0.1"):
+                await self.frontend.serve_connection(stream)
         finally:
             await trio.aclose_forcefully(stream)
+
+    async def another(self, user: str) -> "Harness":
+        """Another client that has logged in, with a primary's connection of its own."""
+        other = copy(self)
+        other.client = self.connect()
+        async with trio.open_nursery() as logins:
+            logins.start_soon(partial(log_in, other.client, user=user))
+            other.primary = await self.next_primary()
+        return other
 
     async def confirmed_once(self) -> None:
         """The primary has let this login publish."""
@@ -242,10 +258,11 @@ async def harness(
     policies: Sequence[AccessPolicy] = (),
     authorizer: Authorizer | None = None,
     starts_in_outage: bool = False,
+    share: int = 0,
 ) -> AsyncIterator[Harness]:
     """
     A client that has logged in; `streams` are its connection's two ends. With `starts_in_outage`
-    there is none, and the primary was never reached.
+    there is none, and the primary was never reached. `share` is a client's among others'.
     """
     dials, dialled = trio.open_memory_channel[Peer](10)
     pair, states, sends = Pair(), States(), SendCounters()
@@ -282,6 +299,7 @@ async def harness(
             dialled=dialled,
             frontend=frontend,
             nursery=nursery,
+            visits=Visits(math.inf, Clients(ClientOptions(share=share))),
         )
         if starts_in_outage:
             here.is_down = True

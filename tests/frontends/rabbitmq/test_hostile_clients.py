@@ -1,28 +1,25 @@
 """A client that reads nothing, or says more than it may, harms itself alone."""
 
+import gc
 import tracemalloc
 
 import pytest
 import trio
-from pamqp import base, commands, header
-from trio.testing import lockstep_stream_pair
+from pamqp import commands
+from trio.testing import lockstep_stream_pair, wait_all_tasks_blocked
 
 from gateway.frontends.rabbitmq.outbox import HIGH_WATER, Outbox
-from gateway.wire.rabbitmq.frames import HEAD, content_frames, method_frame
+from gateway.wire.rabbitmq.frames import HEAD, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader, RelayedContent
-from tests.frontends.rabbitmq.peers import SLOW, harness
+from tests.frontends.rabbitmq.peers import SLOW, harness, with_content
 
 LARGE = b"x" * (HIGH_WATER + 1)
+PUBLISH = commands.Basic.Publish(routing_key="orders")
 NEVER = 2**30 - 9  # bytes of a frame that nobody may send
 
 
-def content(method: base.Frame, body: bytes) -> bytes:
-    head = header.ContentHeader(body_size=len(body), properties=commands.Basic.Properties())
-    return method_frame(1, method) + b"".join(content_frames(1, head.marshal(), body, 4096))
-
-
 def delivery(tag: int) -> bytes:
-    return content(commands.Basic.Deliver("workers", tag, False, "", "orders"), LARGE)
+    return with_content(commands.Basic.Deliver("workers", tag, False, "", "orders"), LARGE)
 
 
 async def test_a_client_that_reads_nothing_is_no_outage_of_its_queue(autojump_clock):
@@ -52,7 +49,7 @@ async def test_a_return_comes_before_the_answer_to_confirm_select(autojump_clock
         await here.primary.hears(commands.Basic.Publish)
         await here.primary.hears(commands.Confirm.Select)
         returned = commands.Basic.Return(312, "NO_ROUTE", "events", "orders")
-        await here.primary.stream.send_all(content(returned, b"first"))
+        await here.primary.stream.send_all(with_content(returned, b"first"))
         await here.primary.send(1, commands.Basic.Ack(1), commands.Confirm.SelectOk())
         await here.client.hears(commands.Basic.Return)
         await here.client.hears(commands.Confirm.SelectOk)
@@ -154,7 +151,7 @@ async def test_a_connection_with_too_much_of_its_own_ends_with_that_to_the_prima
 
 def test_a_publish_without_a_confirm_counts_with_the_memory_that_it_takes():
     reader = FrameReader()
-    publish = content(commands.Basic.Publish(routing_key="q"), b"x")
+    publish = with_content(commands.Basic.Publish(routing_key="q"), b"x")
     kept = []
     tracemalloc.start()
     try:
@@ -175,9 +172,37 @@ async def test_too_much_of_a_client_in_an_outage_ends_its_connection(autojump_cl
         await here.confirmed_once()
         here.is_down = True
         await here.primary.stream.aclose()
-        await trio.testing.wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
         large = {"x": "y" * 2000}
         await here.client.send(1, commands.Basic.Consume(queue="orders", arguments=large))
 
         await here.client.hears(commands.Basic.ConsumeOk)
         assert (await here.client.hears(commands.Connection.Close)).reply_code == 320
+
+
+async def test_the_bytes_of_a_connection_that_ends_are_free_without_a_collection(autojump_clock):
+    async def drop() -> None:
+        while await here.primary.stream.receive_some():
+            pass
+
+    async with harness() as here:
+        await here.confirmed_once()
+        here.nursery.start_soon(drop)
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(4):
+                await here.client.stream.send_all(with_content(PUBLISH, LARGE))
+            await here.client.stream.send_all(with_content(PUBLISH, LARGE)[:-1])
+            await wait_all_tasks_blocked()
+            held, _ = tracemalloc.get_traced_memory()
+            await here.client.stream.aclose()
+            await wait_all_tasks_blocked()
+            left, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+
+    assert held > 5 * len(LARGE)
+    assert left < len(LARGE)
