@@ -21,7 +21,6 @@ from gateway.frontends.rabbitmq_broker.names import entity_of
 from gateway.frontends.rabbitmq_broker.refusals import ClientRefused
 from gateway.frontends.rabbitmq_broker.vhost import ServedQueue, ServedVhost, ready_in
 from gateway.offering import offered, required
-from gateway.wire.rabbitmq.errors import NOT_FOUND
 from gateway.wire.rabbitmq.stored import CC, StoredContent, message_of, recipients
 
 FULL: Final = "maxlen"  # RabbitMQ's reason for what a full queue drops
@@ -72,12 +71,9 @@ class RoutedSends:
                 nursery.start_soon(self._send_to, name, some)
 
     async def _send_to(self, name: str, publishes: Sequence[RoutedPublish]) -> None:
-        try:
-            queue = await self.vhost.find(name)
-        except ClientRefused as refusal:
-            if refusal.code == NOT_FOUND:
-                return
-            queue = None  # in an outage the pair takes it
+        if self.vhost.is_gone(name):
+            return
+        queue = self.vhost.queues.get(name)  # None: others have made it, or it is missing
         bounded = queue if queue is not None and queue.terms.is_bounded else None
         if bounded is not None and bounded.terms.refuses:
             publishes = await self._with_room(bounded, publishes)

@@ -23,7 +23,7 @@ from gateway.frontends.rabbitmq.known_topology import (
     KnownTopology,
     check_declaration,
 )
-from gateway.frontends.rabbitmq_broker.names import entity_of
+from gateway.frontends.rabbitmq_broker.names import entity_of, entity_or_none
 from gateway.frontends.rabbitmq_broker.queue_terms import QueueTerms, read_terms
 from gateway.frontends.rabbitmq_broker.refusals import (
     ClientRefused,
@@ -206,20 +206,25 @@ class ServedVhost:
         Raises:
             ClientRefused: there is none, or another connection owns it.
         """
-        queue = await self.find(name)
+        queue = self.queues.get(name) or await self._find(name)
         _check_owner(queue, owner)
         self.use(queue)
         return queue
 
-    async def find(self, name: str) -> ServedQueue:
-        """As `queue`, of any owner: each client may publish to it."""
-        known = self.queues.get(name)
-        return await self._find(name) if known is None else known
+    def is_gone(self, name: str) -> bool:
+        """
+        True if the queue is missing whatever the namespace says: it has gone with a client, or is
+        another one there, whose name differs in case alone.
+        """
+        entity = entity_or_none(name)
+        if entity is None:
+            return True
+        return entity in self.doomed or self._names.get(entity, name) != name
 
     async def _find(self, name: str) -> ServedQueue:
         missing = ClientRefused(NOT_FOUND, f"no queue '{name}' in vhost '{VHOST}'")
         entity = entity_of(name) if name else None
-        if entity is None or entity in self.doomed or entity in self._names:
+        if entity is None or self.is_gone(name):
             raise missing
         try:
             with answered_within(_ANSWER, "to a question"):
