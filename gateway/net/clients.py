@@ -160,8 +160,12 @@ class ClientLoad:
     @property
     def is_full(self) -> bool:
         """True if no more bytes of the client may be read now."""
+        return self.is_full_besides(0)
+
+    def is_full_besides(self, size: int) -> bool:
+        """True if the client would be full without `size` of its bytes in flight."""
         most = self.clients.options.max_bytes
-        return bool(most) and self.bytes >= most
+        return bool(most) and self.bytes - size >= most
 
     async def wait_for_less(self) -> None:
         """Return after the end of the next request, or the next release of bytes."""

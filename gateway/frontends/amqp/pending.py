@@ -77,9 +77,10 @@ class Pending:
             self._load.answered(size)
         self.drop(size)
 
-    def hold(self, size: int) -> None:
+    def hold(self, size: int, *, in_flight: int = 0) -> None:
         """
-        Count bytes of the client that the gateway holds although their transfer is answered.
+        Count bytes of the client that the gateway holds although their transfer is answered, or is
+        about to be: as many as `in_flight` count already.
 
         Raises:
             QuotaExceeded: the client has as many bytes in flight as it may, over all its
@@ -89,7 +90,7 @@ class Pending:
         if not self._held:
             self._holder = self._load_now()
         if self._holder is not None:
-            if self._holder.is_full:
+            if self._holder.is_full_besides(in_flight):
                 raise QuotaExceeded("this client has as many bytes in flight as it may")
             self._holder.hold(size)
         self._held += size
@@ -124,6 +125,8 @@ class Pending:
         if self._load is not None and self._transfers:
             self._load.answered(self.bytes, self._transfers)
             self._transfers = 0
+        # Work that ends after its connection counts for nobody.
+        self._load = self._holder = None
 
     def add(self, size: int = 0) -> None:
         self.count += 1

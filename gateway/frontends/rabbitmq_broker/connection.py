@@ -4,8 +4,7 @@ A client's connection, from its protocol header to its end. Frames of its channe
 """
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
@@ -22,7 +21,7 @@ from gateway.frontends.rabbitmq.login import ClientLogin
 from gateway.frontends.rabbitmq.outbox import Outbox
 from gateway.frontends.rabbitmq.session import CLOSED
 from gateway.frontends.rabbitmq_broker.channel import ServedChannel
-from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner
+from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner, ConsumerCount
 from gateway.frontends.rabbitmq_broker.direct_replies import DirectReplies
 from gateway.frontends.rabbitmq_broker.logins import TUNE, admit, greeting
 from gateway.frontends.rabbitmq_broker.publishing import ArrivedPublish
@@ -88,6 +87,7 @@ class ServedConnection:
     _pending: Pending = attrs.field(init=False)
     _held_back: HeldBackStream = attrs.field(init=False)
     _channels: dict[int, ServedChannel] = attrs.field(factory=dict, init=False)
+    _consumers: ConsumerCount = attrs.field(factory=ConsumerCount, init=False)
     _unfinished: int = attrs.field(default=0, init=False)  # bytes
     _heard: float = attrs.field(default=0.0, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
@@ -328,7 +328,8 @@ class ServedConnection:
             hears_cancels=self._login.hears_cancels,
             check=self._check,
             refuse=lambda refusal, index: self._refuse(self._channels[number], refusal, index),
-            processed=partial(_finish, self._pending),
+            pending=self._pending,
+            consumers=self._consumers,
             identity=self,
         )
 
@@ -403,8 +404,3 @@ class ServedConnection:
             self._target.authorizer.check(self._claim, access)
         except NotAuthorized as error:
             raise ClientRefused(ACCESS_REFUSED, str(error)) from error
-
-
-def _finish(pending: Pending, sizes: Sequence[int]) -> None:
-    for size in sizes:
-        pending.finish(size)

@@ -87,7 +87,8 @@ class ChannelDeliveries:
         Begin a consumer, which `start` lets run.
 
         Raises:
-            ClientRefused: the tag is used, or another consumer has the queue for itself.
+            ClientRefused: the tag is used, another consumer has the queue for itself, or the
+                connection has as many consumers as it may.
         """
         tag = request.consumer_tag or _new_tag()
         if tag in self.consumers:
@@ -95,6 +96,7 @@ class ChannelDeliveries:
         if queue.exclusive_consumer or (request.exclusive and queue.consumers):
             text = f"queue '{queue.name}' in vhost '/' in exclusive use"
             raise ClientRefused(ACCESS_REFUSED, text)
+        self._owner.consumers.begin()
         queue.exclusive_consumer = bool(request.exclusive)
         consumer = ServedConsumer(tag, queue, bool(request.no_ack), self._prefetch)
         self.consumers[tag] = consumer
@@ -109,18 +111,24 @@ class ChannelDeliveries:
         """End a consumer; the client may still settle its deliveries."""
         if self._reply is not None and self._reply[1] == tag:
             self._finish_replies()
-        if (consumer := self.consumers.pop(tag, None)) is not None:
-            consumer.scope.cancel()
+        if (consumer := self._pop_consumer(tag)) is not None:
             self._owner.vhost.finish_consumer(consumer.queue, consumer)
 
     def _cancel_by_queue(self, consumer: ServedConsumer) -> None:
         """The queue is gone."""
-        if self.consumers.pop(consumer.tag, None) is None:
+        if self._pop_consumer(consumer.tag) is None:
             return
-        consumer.scope.cancel()
         if self._owner.hears_cancels:
             cancel = commands.Basic.Cancel(consumer_tag=consumer.tag, nowait=True)
             self._owner.say(cancel)
+
+    def _pop_consumer(self, tag: str) -> ServedConsumer | None:
+        """End a consumer; None: there is none with that tag."""
+        consumer = self.consumers.pop(tag, None)
+        if consumer is not None:
+            consumer.scope.cancel()
+            self._owner.consumers.finish()
+        return consumer
 
     def close(self) -> None:
         """The channel ends, and its consumers with it."""

@@ -55,6 +55,7 @@ class ChannelPublishes:
     _tag: int = attrs.field(default=0, init=False)  # of the last publish
     # The work of a transaction; None: the channel has none.
     _work: list[ArrivedPublish | base.Frame] | None = attrs.field(default=None, init=False)
+    _held: int = attrs.field(default=0, init=False)  # bytes of that work
 
     async def publish(self, publishes: Sequence[ArrivedPublish]) -> None:
         """
@@ -173,10 +174,14 @@ class ChannelPublishes:
         self._work = self._work or []
 
     def _add_work(self, work: Sequence[ArrivedPublish | base.Frame]) -> None:
+        """Raises QuotaExceeded: the client has as many bytes in flight as it may."""
         assert self._work is not None, "a transaction was begun"
+        size = sum(each.size for each in work if isinstance(each, ArrivedPublish))
+        if size:
+            self._owner.pending.hold(size, in_flight=size)
+        self._held += size
         self._work += work
-        sizes = (each.size for each in self._work if isinstance(each, ArrivedPublish))
-        if len(self._work) > _MOST_WORK or sum(sizes) > _MOST_BYTES:
+        if len(self._work) > _MOST_WORK or self._held > _MOST_BYTES:
             text = f"a transaction of more than {_MOST_WORK} methods, or {_MOST_BYTES} bytes"
             raise ClientRefused(RESOURCE_ERROR, text)
 
@@ -189,7 +194,12 @@ class ChannelPublishes:
             ClientRefused: a part was refused.
             BrokerError: a part wasn't done.
         """
-        work = self._drain()
+        try:
+            await self._do(self._drain())
+        finally:
+            self.close()
+
+    async def _do(self, work: Sequence[ArrivedPublish | base.Frame]) -> None:
         routed = [(each, self._routed(each)) for each in work if isinstance(each, ArrivedPublish)]
         await self._send(routed)
         for _, each in routed:
@@ -200,6 +210,12 @@ class ChannelPublishes:
     def roll_back(self) -> None:
         """Forget the publishes and settlements. Raises: ClientRefused."""
         self._drain()
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is left of a transaction."""
+        self._owner.pending.release(self._held)
+        self._held = 0
 
     def _drain(self) -> list[ArrivedPublish | base.Frame]:
         if self._work is None:

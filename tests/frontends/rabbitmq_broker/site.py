@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import attrs
@@ -19,6 +19,8 @@ from gateway.frontends.rabbitmq_broker.connection import BrokerTarget, ServedCon
 from gateway.frontends.rabbitmq_broker.routed_sends import RoutedSends
 from gateway.frontends.rabbitmq_broker.upkeep import QueueUpkeep
 from gateway.frontends.rabbitmq_broker.vhost import ServedVhost
+from gateway.net.clients import Clients
+from gateway.net.visits import Visits
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.rabbitmq.frames import content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import FrameReader, RelayedContent
@@ -134,6 +136,7 @@ class Site:
     vhost: ServedVhost
     frontend: RabbitmqFrontend[BrokerTarget]
     nursery: trio.Nursery
+    visits: Visits | None  # None: clients have no limits, and no order
 
     async def connect(
         self,
@@ -153,10 +156,12 @@ class Site:
         return Client(theirs)
 
     async def _serve(self, stream: Stream) -> None:
-        try:
-            await self.frontend.serve_connection(stream)
-        finally:
-            await trio.aclose_forcefully(stream)
+        visits = self.visits
+        with nullcontext() if visits is None else visits.begin("192.0.2.1", "192.0.2.1:5"):
+            try:
+                await self.frontend.serve_connection(stream)
+            finally:
+                await trio.aclose_forcefully(stream)
 
     async def bodies(self, queue: str) -> list[bytes]:
         """The messages that a client of another protocol would find."""
@@ -176,6 +181,7 @@ async def site(
     broker: Any = None,
     known: KnownTopology | None = None,
     policies: tuple[AccessPolicy, ...] = (),
+    clients: Clients | None = None,
 ) -> AsyncIterator[Site]:
     clock = VirtualClock()
     broker = broker or MemoryBroker(clock, random.Random(0))
@@ -197,5 +203,6 @@ async def site(
             vhost=vhost,
             frontend=RabbitmqFrontend(target, ServedConnection),
             nursery=nursery,
+            visits=None if clients is None else Visits(3600.0, clients),
         )
         nursery.cancel_scope.cancel()
