@@ -9,6 +9,7 @@ import attrs
 import trio
 from pamqp import base, commands, header
 
+from benchmarks.aggressors import ALMOST_ALL
 from gateway.wire.rabbitmq.frames import METHOD, content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader
 
@@ -19,14 +20,15 @@ SECOND: Final = 1.0
 FIELDS: Final = 17_000  # of a table: some 119 KB
 FIRST_FIELDS: Final = 2000  # of the table of a client that isn't logged in: 14 KB
 LARGE: Final = 4 * 1024 * 1024  # bytes of a message that doesn't end
+_ENDS: Final = (commands.Channel.Close, commands.Connection.Close)
 
 
-def publish_of(queue: str, body: bytes) -> bytes:
+def publish_of(queue: str, body: bytes, channel: int = 1) -> bytes:
     """The frames of a publish."""
     properties = commands.Basic.Properties(delivery_mode=2)
     head = header.ContentHeader(body_size=len(body), properties=properties).marshal()
-    frames = content_frames(1, head, body, MAX_FRAME)
-    return method_frame(1, commands.Basic.Publish(routing_key=queue)) + b"".join(frames)
+    frames = content_frames(channel, head, body, MAX_FRAME)
+    return method_frame(channel, commands.Basic.Publish(routing_key=queue)) + b"".join(frames)
 
 
 @attrs.define(eq=False)
@@ -44,14 +46,17 @@ class RabbitClient:
         return await self.next()
 
     async def next(self) -> base.Frame:
-        """The next method; bodies are skipped."""
+        """The next method; bodies are skipped. Raises: trio.BrokenResourceError."""
         while not self._arrived:
             data = await self.stream.receive_some()
             if not data:
                 raise trio.BrokenResourceError("the connection has ended")
             frames = self._reader.feed(bytes(data))
             self._arrived += [each.method() for each in frames if each.kind == METHOD]
-        return self._arrived.pop(0)
+        method = self._arrived.pop(0)
+        if isinstance(method, _ENDS):
+            raise trio.BrokenResourceError(method.reply_text)
+        return method
 
     async def publish(self, frames: bytes, window: int = 1) -> None:
         """Publish, with at most so many unconfirmed publishes."""
@@ -159,3 +164,12 @@ async def flood_channels(client: RabbitClient) -> None:
             await client.stream.send_all(frames)
             for _ in numbers:
                 await client.next()
+
+
+async def fill_transactions(client: RabbitClient, queue: str) -> None:
+    """Begin transactions with a large message each, and leave them open."""
+    for channel in range(2, CHANNELS + 2):
+        await client.ask(channel, commands.Channel.Open())
+        await client.ask(channel, commands.Tx.Select())
+        await client.stream.send_all(publish_of(queue, bytes(ALMOST_ALL), channel))
+    await client.next()

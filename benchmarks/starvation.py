@@ -13,7 +13,8 @@ Measures the starvation of a client: a well-behaved client alone, and beside an 
     peeks         300 connections that ask for all large messages, and read the answers
     unfinished    300 connections that send a large message but for its end (AMQP)
     attaches      8 connections that attach links and detach them (AMQP)
-    transactions  10 connections, each with 100 transactions that have a large message (AMQP)
+    transactions  10 connections, each with 100 transactions that have a large message (AMQP and
+                  the store's RabbitMQ)
     transfers     a connection that sends 4,000 messages in each transfer (AMQP)
     channels      8 connections that open 200 channels and close them, again and again (RabbitMQ)
     strangers     300 connections that begin a login with 14 KB of properties, again and again
@@ -22,9 +23,10 @@ Measures the starvation of a client: a well-behaved client alone, and beside an 
     consumers     8 connections that begin 1,000 consumers and end them, again and again (RabbitMQ)
     gets          8 connections that ask for a message, 100 times at once, and read (RabbitMQ)
 
-Over `rabbitmq` the gateway is another, before a real RabbitMQ; `batches` has 1,000 publishes that
-aren't confirmed on each connection, and `unfinished` is there, too. What passes through harms
-others at RabbitMQ itself, too, so the same clients are measured there without a gateway
+RabbitMQ's own clients are there twice: `rabbitmq-embedded` is one more endpoint of that gateway,
+and `rabbitmq` another gateway, before a real RabbitMQ. Their `batches` has 1,000 publishes that
+aren't confirmed on each connection, and `unfinished` is there, too. What passes through to RabbitMQ
+harms others at RabbitMQ itself, too, so the same clients are measured there without a gateway
 (`RabbitMQ`), and the goals are for what the gateway adds to that.
 
 Memory is the anonymous memory of the gateway or of RabbitMQ: files that are mapped, such as
@@ -97,7 +99,14 @@ from gateway.wire.storage_queue.signing import signed
 from tests.harness.rabbitmq import control, rabbitmq
 from tests.harness.secret_files import write_secret
 
-REST, AMQP, STORAGE, RABBIT = PROTOCOLS = ("service-bus-http", "amqp", "storage-queue", "rabbitmq")
+REST, AMQP, STORAGE, SERVED, RABBIT = PROTOCOLS = (
+    "service-bus-http",
+    "amqp",
+    "storage-queue",
+    "rabbitmq-embedded",
+    "rabbitmq",
+)
+OF_RABBITMQ: Final = frozenset({SERVED, RABBIT})  # the protocol of these is AMQP 0-9-1
 DIRECTLY: Final = "RabbitMQ"  # the same clients without a gateway
 CONNECTIONS, BATCHES, HUGE, SLOW, TRICKLE = FLOODS = (
     "connections",
@@ -106,7 +115,7 @@ CONNECTIONS, BATCHES, HUGE, SLOW, TRICKLE = FLOODS = (
     "slow",
     "trickle",
 )
-OF_RABBITMQ = CHANNELS, STRANGERS, TABLES, CONSUMERS, GETS = (
+BY_RABBITMQ = CHANNELS, STRANGERS, TABLES, CONSUMERS, GETS = (
     "channels",
     "strangers",
     "tables",
@@ -119,7 +128,7 @@ PEEKS, UNFINISHED, ATTACHES, TRANSACTIONS, TRANSFERS, *_ = FILLERS = (
     "attaches",
     "transactions",
     "transfers",
-    *OF_RABBITMQ,
+    *BY_RABBITMQ,
 )
 AGGRESSORS = (*FLOODS, *FILLERS)
 NUMBER: Final = {  # of connections
@@ -332,7 +341,7 @@ def sending(client: AmqpClient, queue: str, window: int) -> SendingLink:
 @asynccontextmanager
 async def well_behaved(protocol: str, port: int) -> AsyncIterator[Send]:
     """Sends one message over one connection."""
-    if protocol == RABBIT:
+    if protocol in OF_RABBITMQ:
         async with rabbit_client(port, GOOD, KEYS[GOOD]) as rabbit:
             frames = publish_of(GOOD, SMALL)
             yield partial(rabbit.publish, frames)
@@ -361,7 +370,7 @@ async def aggress(protocol: str, port: int, kind: str) -> None:
     if kind in {SLOW, PEEKS}:
         await _fill(protocol, port, kind)
     print("begun", flush=True)
-    own = {AMQP: _over_amqp, RABBIT: _over_rabbitmq}
+    own = {AMQP: _over_amqp} | dict.fromkeys(OF_RABBITMQ, _over_rabbitmq)
     attacks = own.get(protocol) or partial(_over_http, protocol)
     async with trio.open_nursery() as nursery:
         for _ in range(NUMBER[kind]):
@@ -372,7 +381,7 @@ async def _fill(protocol: str, port: int, kind: str) -> None:
     """Send the messages for the answers: small ones that aren't read, or large ones to peek."""
     large = bytes(40_000 if protocol == STORAGE else ALMOST_ALL)
     body, many = (large, 40) if kind == PEEKS else (SMALL, 1000 if protocol == AMQP else 100)
-    if protocol == RABBIT:
+    if protocol in OF_RABBITMQ:
         async with rabbit_client(port, BAD, KEYS[BAD]) as rabbit:
             frames = publish_of(f"{BAD}-{kind}", SMALL)
             for _ in range(many):
@@ -408,10 +417,11 @@ async def _over_rabbitmq(port: int, kind: str) -> None:
     attacks: Mapping[str, Callable[[RabbitClient], Awaitable[None]]] = {
         CONNECTIONS: lambda each: hostile.publish_without_end(each, queue, SMALL, 1),
         BATCHES: lambda each: hostile.publish_without_end(each, queue, SMALL, hostile.WINDOW),
-        HUGE: lambda each: hostile.publish_without_end(each, queue, bytes(MEBIBYTE), 1),
+        HUGE: lambda each: hostile.publish_without_end(each, queue, bytes(ALMOST_ALL), 1),
         SLOW: lambda each: hostile.never_read(each, queue),
         TRICKLE: lambda each: hostile.trickle(each, queue),
         UNFINISHED: lambda each: hostile.leave_unfinished(each, queue),
+        TRANSACTIONS: lambda each: hostile.fill_transactions(each, queue),
         CHANNELS: hostile.flood_channels,
         TABLES: lambda each: hostile.ask_without_end(each, hostile.declaration(queue), 1),
         CONSUMERS: lambda each: hostile.consume_without_end(each, queue),
@@ -613,9 +623,10 @@ async def _rabbitmq(folder: Path, stack: AsyncExitStack) -> Way:
 
 def fits(kind: str, protocol: str) -> bool:
     """True if a client of that protocol can do this."""
-    if protocol == RABBIT:
-        return kind in {*FLOODS, UNFINISHED, *OF_RABBITMQ}
-    return (protocol == AMQP and kind not in OF_RABBITMQ) or kind in {*FLOODS, PEEKS}
+    if protocol in OF_RABBITMQ:
+        own = {TRANSACTIONS} if protocol == SERVED else set()
+        return kind in {*FLOODS, UNFINISHED, *BY_RABBITMQ, *own}
+    return (protocol == AMQP and kind not in BY_RABBITMQ) or kind in {*FLOODS, PEEKS}
 
 
 async def fill_cache(ports: Mapping[str, int]) -> None:
@@ -625,6 +636,10 @@ async def fill_cache(ports: Mapping[str, int]) -> None:
         for _ in range(CACHE // ALMOST_ALL):
             await http.send(bytes(ALMOST_ALL))
         await http.client.aclose()
+    elif SERVED in ports:
+        async with rabbit_client(ports[SERVED], GOOD, KEYS[GOOD]) as rabbit:
+            for _ in range(CACHE // ALMOST_ALL):
+                await rabbit.publish(publish_of(GOOD, bytes(ALMOST_ALL)))
     for protocol, port in ports.items():
         async with well_behaved(protocol, port) as send:
             for _ in range(FEW):
@@ -641,7 +656,7 @@ def memory_of(pid: int) -> float:
 
 def config_of(folder: Path, ports: Mapping[str, int], share: int) -> str:
     endpoints = "\n".join(
-        f'[[endpoints]]\nprotocol = "{protocol}"\nbind="127.0.0.1:{port}"'
+        f'[[endpoints]]\nprotocol = "{protocol.removesuffix("-embedded")}"\nbind="127.0.0.1:{port}"'
         for protocol, port in ports.items()
     )
     lines = []
