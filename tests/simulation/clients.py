@@ -39,6 +39,7 @@ from tests.simulation.scenario import CHAOS, Front, Scenario
 SOME_SESSIONS: Final = (None, None, "session")
 SESSIONS: Final = (None, "a", "a", "b")  # where they have an order
 REST: Final = 5.0  # seconds that a consumer waits after an error
+WITHOUT_BATCHES: Final = frozenset({Front.STORAGE_QUEUE, Front.RABBITMQ})
 Answer = type[Acked] | type[Failed] | type[Unknown]
 RECONNECT: Final = 60.0  # seconds that it keeps a receiver
 
@@ -122,8 +123,8 @@ class Producer:
 
     @property
     def _sizes(self) -> Sequence[int]:
-        """The sizes of batches, which Storage Queue doesn't have."""
-        return [1] if self.scenario.parts.front is Front.STORAGE_QUEUE else [1, 1, 1, 3]
+        """The sizes of batches, which Storage Queue and AMQP 0-9-1 don't have."""
+        return [1] if self.scenario.parts.front in WITHOUT_BATCHES else [1, 1, 1, 3]
 
     async def send_once_more(self, entity: EntityPath) -> AcceptedBy | None:
         """Send a plain message; return what accepted it, None if it wasn't accepted."""
@@ -243,6 +244,8 @@ class Producer:
         scheduled = None
         if rng.random() < 0.15:
             scheduled = self.clock() + timedelta(seconds=rng.randint(1, 60))
+        if self.scenario.parts.front is Front.RABBITMQ:  # which has no schedule
+            scheduled = None
         return Message(
             message_id=message_id,
             body=rng.randbytes(rng.randint(0, 30)),

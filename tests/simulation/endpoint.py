@@ -18,7 +18,7 @@ from gateway.domain.message import AcceptedBy, Message
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker, WallClock
-from tests.simulation import rest, storage_queue
+from tests.simulation import rabbitmq, rest, storage_queue
 from tests.simulation.network import Network, Serve
 from tests.simulation.scenario import Front
 
@@ -64,6 +64,8 @@ def client_of(front: Front, network: Network, *, clock: WallClock, rng: random.R
             return AdapterClient(storage_queue.adapter(network, clock, rng))
         case Front.AMQP:
             return AdapterClient(_amqp().adapter(network, clock, rng))
+        case Front.RABBITMQ:
+            return rabbitmq.Publisher(network)
 
 
 def _amqp() -> ModuleType:
@@ -100,6 +102,8 @@ class Endpoint:
                 )
             case Front.AMQP:
                 serving = _amqp().serving
+            case Front.RABBITMQ:
+                serving = rabbitmq.serving
         self._serve_connection = serving(
             self.broker,
             self._leases,

@@ -196,12 +196,13 @@ class Laws:
         """
         Count probes in a row: an outage ends the row, and a refusal doesn't.
 
-        An attempt cut off soon, or a send that was accepted late, may end the row or not.
+        An attempt cut off soon, or a send that was accepted late, may end the row or not. So may
+        one that was late when it was cut off: it has ended the row when it became late.
         """
         is_probe = call.operation is Operation.PROBE
         says_little = call.error is None and call.took < JUDGED
-        accepted = not is_probe and call.outcome is None
-        may_not_count = says_little or accepted or self._may_be_a_clients(call)
+        was_late = not is_probe and call.error is None and call.took >= self.scenario.late
+        may_not_count = says_little or was_late or self._may_be_a_clients(call)
         if call.outcome is None and call.took < self.scenario.late:
             streak.probes += is_probe
         elif call.error is None or call.error.counts_as_outage:
@@ -382,7 +383,8 @@ class Laws:
         client, front = self.clocks.of("client"), self.scenario.parts.front
         # Over AMQP a token lasts as long as it may, over HTTP each request has a new one.
         ahead = client.least_ahead if front is Front.AMQP else client.ahead
-        return front is not None and self.clocks.of("gateway").ahead - ahead > TOO_FAR_BEHIND
+        has_tokens = front not in {None, Front.RABBITMQ}
+        return has_tokens and self.clocks.of("gateway").ahead - ahead > TOO_FAR_BEHIND
 
     def note_consumed(
         self, namespace: str, call: Call, handled: Container[tuple[str, str]]

@@ -2,7 +2,7 @@
 Tells which of the clients' messages a stored message is.
 
 Storage Queue has texts only, and its front end gives each message an id of its own: the text tells
-which message its client has put.
+which message its client has put. That of RabbitMQ's clients is read as such a client does.
 """
 
 import random
@@ -18,6 +18,7 @@ from gateway.wire.pairgate.encryption import MessageEncryption
 from gateway.wire.storage_queue.body import parse_item
 from gateway.wire.storage_queue.operations import QueueMessage
 from tests.harness.clocks import START
+from tests.harness.rabbitmq_contents import as_published
 
 OF_DEAD_LETTER: Final = frozenset({DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION})
 KEY: Final = EnvelopeKey(id="1", key=b"a key for tests")
@@ -64,7 +65,7 @@ class Names:
     def read(self, message: Message) -> Message:
         """Return the message as a client reads it."""
         if str(message.message_id) not in self._put or not isinstance(message.body, bytes):
-            return message
+            return as_published(message)
         return _read(str(message.message_id), message.body)
 
 

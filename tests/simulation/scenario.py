@@ -140,6 +140,7 @@ class Front(enum.Enum):
     REST = "REST"
     AMQP = "AMQP"
     STORAGE_QUEUE = "Storage Queue"
+    RABBITMQ = "RabbitMQ"  # its own clients, before another namespace
 
 
 class Mode(enum.Enum):
@@ -326,6 +327,8 @@ class Scenario:
                 way += self.pair.send_timeout + self.front_wait
             case Front.STORAGE_QUEUE:
                 way += self.pair.send_timeout + WHOLE_SECONDS  # a put is tried again
+            case Front.RABBITMQ:  # a channel is one order, too
+                way += self.pair.send_timeout
         return way + held + paused
 
     @property

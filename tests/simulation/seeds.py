@@ -38,7 +38,8 @@ DISK_FAULTS: Final = (*Ailment, None)  # None: nearly full, so that the store ta
 STEPS: Final = (2.5, 30.0, 90.0, 1800.0, 10800.0)  # seconds by which a wall clock is off, about
 LASTING_STEP: Final = 1800.0  # tokens of an hour are good on both sides of it
 CRASHES: Final = ("primary", "secondary", "gateway", "syphon", "pause")
-FRONTS: Final = tuple(Front)
+# Front ends that are drawn; one more would mean another history for each seed.
+FRONTS: Final = (Front.REST, Front.AMQP, Front.STORAGE_QUEUE)
 PIPELINED: Final = (None, Front.AMQP)  # where a client has several batches in flight
 # From here on, the seeds of histories in which some entities keep the order of their sends.
 ORDERED: Final = 10_000_000_000
@@ -46,6 +47,8 @@ ORDERED: Final = 10_000_000_000
 COMEBACK: Final = 20_000_000_000
 # From here on, the seeds of a primary that takes some messages of a batch, and refuses others.
 IN_PIECES: Final = 30_000_000_000
+# From here on, the seeds of publishers of RabbitMQ's own protocol.
+BY_RABBITMQ: Final = 40_000_000_000
 # By the seed, and not by a draw, so that no seed that is remembered means another history.
 WITH_PIPELINES: Final = frozenset({19, 24, 29, 45, 47, 48})
 WITH_CROWDS: Final = frozenset({2, 6, 8, 9, 22, 26, 35})
@@ -60,6 +63,8 @@ def draw(seed: int, load: int = 1) -> Scenario:
     Swarm testing: each seed allows some kinds of faults only, and some seeds one namespace only,
     so that what one fault does isn't hidden by another.
     """
+    if seed >= BY_RABBITMQ:
+        return _by_rabbitmq(draw(seed - BY_RABBITMQ, load))
     if seed >= IN_PIECES:
         return attrs.evolve(with_full_queues(draw(seed - IN_PIECES, load)), seed=seed)
     if seed >= COMEBACK:
@@ -123,6 +128,12 @@ def _in_order(scenario: Scenario) -> Scenario:
         pair=changed(scenario.pair, ordered=rng.choice([("*",), ("orders", "audit/*")])),
         sends=rng.choice([2, 5]) * scenario.sends,
     )
+
+
+def _by_rabbitmq(scenario: Scenario) -> Scenario:
+    """The same faults, while all clients are publishers of RabbitMQ."""
+    parts = attrs.evolve(scenario.parts, front=Front.RABBITMQ, pipelines=False, crowds=False)
+    return attrs.evolve(scenario, seed=BY_RABBITMQ + scenario.seed, parts=parts)
 
 
 def draw_parts(seed: int) -> Parts:

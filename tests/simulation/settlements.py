@@ -60,9 +60,10 @@ from tests.simulation.access import HOST, POLICY, TOKENS_LIFE
 from tests.simulation.endpoint import Endpoint
 from tests.simulation.network import Network
 from tests.simulation.scenario import Front
+from tests.simulation.seeds import FRONTS
 from tests.simulation.sessions import LateStream
 
-WAYS: Final = tuple((front, way) for front in Front for way in ("direct", "behind"))
+WAYS: Final = tuple((front, way) for front in FRONTS for way in ("direct", "behind"))
 QUEUE: Final = EntityPath("jobs")
 MESSAGES: Final = 40
 CLIENTS: Final = 2
