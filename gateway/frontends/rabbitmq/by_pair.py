@@ -58,14 +58,12 @@ OnVerdict = Callable[[KeptPublish, BrokerError | None], None]
 class PairSends:
     """
     The publishes of one client that the pair has: each entity's in their order, one call at a time.
-    `on_verdict` is called with each verdict.
 
     Queues of RabbitMQ whose names differ in case alone are two, and have calls of their own.
     """
 
     broker: Broker
     nursery: trio.Nursery
-    on_verdict: OnVerdict
     _queues: dict[str, deque[KeptPublish]] = attrs.field(factory=dict, init=False)
     _done: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
@@ -73,11 +71,12 @@ class PairSends:
         """True if the pair has publishes of that entity, so that the next must follow them."""
         return entity.name in self._queues
 
-    def add(self, entity: EntityPath, kept: KeptPublish) -> None:
+    def add(self, entity: EntityPath, kept: KeptPublish, on_verdict: OnVerdict) -> None:
+        """Send a publish after the earlier ones; `on_verdict` is called with its verdict."""
         queue = self._queues.get(entity.name)
         if queue is None:
             self._queues[entity.name] = deque([kept])
-            self.nursery.start_soon(self._send, entity)
+            self.nursery.start_soon(self._send, entity, on_verdict)
         else:
             queue.append(kept)
 
@@ -86,13 +85,13 @@ class PairSends:
         while self._queues:
             await self._done.park()
 
-    async def _send(self, entity: EntityPath) -> None:
+    async def _send(self, entity: EntityPath, on_verdict: OnVerdict) -> None:
         queue = self._queues[entity.name]
         try:
             while queue:
                 some = _first(queue)
                 for kept, verdict in zip(some, await self._verdicts(entity, some), strict=True):
-                    self.on_verdict(kept, verdict)
+                    on_verdict(kept, verdict)
                     queue.popleft()
         finally:
             del self._queues[entity.name]

@@ -44,9 +44,7 @@ class Publishes:
         target = self._session.target
         self._evidence = WireEvidence(target.states)
         self.counts = WireCounts(target.sends)
-        self._pair = PairSends(
-            broker=target.broker, nursery=self._nursery, on_verdict=self._record_verdict
-        )
+        self._pair = PairSends(broker=target.broker, nursery=self._nursery)
 
     # --- from the client
 
@@ -104,17 +102,11 @@ class Publishes:
             self._session.load.release(size)
 
     def release_all(self) -> None:
-        """
-        Hold nothing any more: the connection has ended. Its parts refer to each other, and Python
-        may find them much later than their bytes should be free.
-        """
+        """Hold nothing any more: the connection has ended."""
         for channel in self._session.channels.values():
             left = [kept for kept in channel.by_tag.values() if not kept.is_moved]
             self.counts.failed(left, None)
-            channel.by_tag.clear()
-        self._session.channels.clear()
-        self._session.to_client.clear()
-        self._session.to_primary.clear()
+            channel.by_tag.clear()  # they refer to the channel, and their bytes are to be free now
         if self._session.load is not None:
             self._session.load.finish(self)
             self._session.load.release(self._kept_bytes)
@@ -189,7 +181,7 @@ class Publishes:
             if kept.client_tag is None:  # only so the client can know
                 self.refused.set()
             return
-        self._pair.add(kept.entity, kept)
+        self._pair.add(kept.entity, kept, self._record_verdict)
 
     def _refusal_of(self, kept: KeptPublish) -> tuple[int, str] | None:
         """Code and text with which the primary would close the channel; None: it wouldn't."""

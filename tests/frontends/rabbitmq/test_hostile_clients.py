@@ -9,6 +9,7 @@ from pamqp import commands
 from trio.testing import lockstep_stream_pair, wait_all_tasks_blocked
 
 from gateway.frontends.rabbitmq.outbox import HIGH_WATER, Outbox
+from gateway.frontends.rabbitmq.session import ClientSession
 from gateway.wire.rabbitmq.frames import HEAD, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader, RelayedContent
 from tests.frontends.rabbitmq.peers import SLOW, harness, with_content
@@ -203,6 +204,8 @@ async def test_the_bytes_of_a_connection_that_ends_are_free_without_a_collection
         finally:
             tracemalloc.stop()
             gc.enable()
+
+        assert not any(isinstance(each, ClientSession) for each in gc.get_objects())
 
     assert held > 5 * len(LARGE)
     assert left < len(LARGE)
