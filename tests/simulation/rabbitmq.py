@@ -152,7 +152,7 @@ class Connection:
 
     async def _next(self) -> None:
         """Return when the answer to the last request has arrived."""
-        while not self._reader.feed(await self._receive()):
+        while not list(self._reader.feed(await self._receive())):
             continue
 
     async def _receive(self) -> bytes:
