@@ -1,6 +1,5 @@
 """Dead letters of a queue on the operators' page, in a real browser."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -9,8 +8,17 @@ import pytest
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown
-from gateway.domain.message import Complete, DeadLetter, Message
+from gateway.domain.message import Complete, Message
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from tests.extensions.redrive.page_steps import (
+    NOTE,
+    bury,
+    dead,
+    figures,
+    look,
+    tick,
+    try_and_move,
+)
 from tests.frontends.admin import page_states
 from tests.frontends.admin.page_actions import (
     PHONE,
@@ -35,29 +43,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.live]
 QUEUE: Final = EntityPath("orders")
 NEWS: Final = EntityPath("news")
 HOSTILE: Final = "<img src=x onerror=alert(1)>"
-NOTE: Final = "document.getElementById('move-note').textContent"
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
     with open_site(page_states.healthy) as one:
         yield one
-
-
-def dead(number: int, **fields: Any) -> Message:
-    fields = {"message_id": f"order-{number}", "body": b'{"order": %d}' % number, **fields}
-    return Message(**fields)
-
-
-async def bury(broker: Any, queue: EntityPath, messages: Sequence[Message]) -> None:
-    await broker.send(queue.topic, messages)
-    async with broker.open_receiver(queue) as receiver:
-        found = 0
-        while found < len(messages):
-            for delivery in await receiver.receive(10):
-                reason = "Unreadable" if found % 3 else "PriceMissing"
-                await receiver.settle(delivery, DeadLetter(reason=reason))
-                found += 1
 
 
 def filled(site: Site, *messages: Message) -> None:
@@ -89,33 +80,6 @@ def left(site: Site, queue: EntityPath = QUEUE) -> int | None:
         return found
 
     return site.run(count)
-
-
-def look(chromium: Browser, queue: str) -> None:
-    click(chromium, "#queue-letters summary")
-    type_into(chromium, "look-queue", queue)
-    click(chromium, "#look")
-    chromium.until("document.getElementById('looked').checkVisibility()")
-
-
-def tick(chromium: Browser, *ids: str) -> None:
-    for each in ids:
-        click(chromium, f"#look-rows input[value={json.dumps(each)}]")
-
-
-def try_and_move(chromium: Browser) -> str:
-    """Return what the dry run has said; the messages are being moved then."""
-    click(chromium, "#try")
-    chromium.until("!document.getElementById('move').disabled")
-    said = text_of(chromium, "move-note")
-    click(chromium, "#move")
-    return said
-
-
-def figures(chromium: Browser) -> list[str]:
-    chromium.until(f"/^(Done|Stopped)/.test({NOTE})")
-    found = "[...document.querySelectorAll('#move-figures dd')].map(each => each.textContent)"
-    return list(chromium.evaluate(found))
 
 
 def test_dead_letters_are_listed_seen_chosen_tried_edited_and_moved(
