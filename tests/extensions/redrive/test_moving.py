@@ -124,7 +124,17 @@ async def test_a_survey_that_has_peeked_all_counted_dead_letters_receives_none(h
     survey = await redrive_of(harness, source=source).survey(EVERYTHING)
 
     assert rows(survey) == {("EntityNotFound", "orders"): (2, 2)}
+    assert survey.problems == ()
     assert source.opened == []
+
+
+async def test_a_survey_asks_for_nothing_where_no_dead_letters_are_counted(harness):
+    source = Recorder(harness.secondary.store)
+
+    survey = await redrive_of(harness, source=source).survey(EVERYTHING)
+
+    assert (survey.messages, survey.problems) == (0, ())
+    assert (source.peeked, source.opened) == ([], [])
 
 
 async def test_a_survey_receives_what_a_peek_does_not_show(harness):
@@ -169,6 +179,7 @@ async def test_a_survey_says_how_many_are_counted_and_do_not_come(harness):
         survey = await redrive_of(harness, source=source).survey(EVERYTHING)
 
     assert survey.messages == 2
+    assert not survey.is_outage
     assert survey.problems == (
         f"{QUEUE}: 1 of 3 dead letters weren't received: they are locked, perhaps by an earlier"
         " look, or gone; try again",
@@ -278,27 +289,40 @@ async def test_a_lost_lock_does_not_count_among_as_many_as_were_asked_for(harnes
     assert len(await harness.secondary.ids(SHORT)) == 3
 
 
-async def test_a_message_that_an_earlier_look_has_locked_is_moved_when_its_lock_ends(harness):
+async def with_lock(harness, seconds):
+    """A backlog queue with such locks, which has two dead letters."""
     queue = backlog.queue_name(LABEL, 2)
-    properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=30))
+    lock = timedelta(seconds=seconds)
+    properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=lock)
     await harness.secondary.store.create_queue(queue, properties)
     await bury(harness, message("m1"), message("m2"), queue=queue)
+    return queue
+
+
+async def test_a_message_that_an_earlier_look_has_locked_is_moved_when_its_lock_ends(harness):
+    queue = await with_lock(harness, 30)
     async with harness.secondary.store.open_receiver(queue.dead_letter) as receiver:
         await receiver.receive(1)
 
         assert await run(harness) == Redriven(moved=2)
 
 
-async def test_a_message_that_stays_locked_is_told_after_a_minute(harness):
-    await bury(harness, message("m1"), message("m2"))
+@pytest.mark.parametrize(("lock", "patience"), [(30, 33.0), (300, 63.0)])
+async def test_a_message_that_stays_locked_is_told_after_a_lock_and_at_most_a_minute(
+    harness, lock, patience
+):
+    queue = await with_lock(harness, lock)
     began = trio.current_time()
-    async with harness.secondary.store.open_receiver(DEAD) as receiver, trio.open_nursery() as held:
+    async with (
+        harness.secondary.store.open_receiver(queue.dead_letter) as receiver,
+        trio.open_nursery() as held,
+    ):
         [delivery] = await receiver.receive(1)
         held.start_soon(renewed, receiver, delivery)
         done = await run(harness)
         held.cancel_scope.cancel()
 
-    assert (done.moved, trio.current_time() - began) == (1, 63.0)
+    assert (done.moved, trio.current_time() - began) == (1, patience)
     assert "1 of 2 dead letters weren't received" in done.problems[0]
 
 
