@@ -4,9 +4,9 @@ The differences of brokers that speak AMQP 1.0, as data.
 Measured on RabbitMQ 3.10 with its plugin: a message to a missing queue is accepted and dropped, so
 each queue that is sent to is watched by a link without credit; settlements aren't confirmed;
 `modified` ends the session; deliveries aren't counted; a link that was drained once answers nothing
-any more; the sections of a body are returned in
-another order; a list as a body or as a property ends the connection, as does a send to a full queue
-that rejects messages.
+any more; what was sent to a link that is detached stays locked until its session ends; the sections
+of a body are returned in another order; a list as a body or as a property ends the connection, as
+does a send to a full queue that rejects messages.
 
 Measured on RabbitMQ 4.0: a receiver that settles second is refused, and each outcome that isn't
 settled is answered all the same; two annotations say where a message was published.
@@ -64,6 +64,7 @@ class Dialect:
     has_modified: bool = True  # otherwise abandoned messages are released
     counts: bool = True  # the header has the delivery count
     drains: bool = True  # a drain is answered, also the second one of a link
+    releases: bool = True  # what a link holds when it is detached; else when its session ends
     simple_properties: bool = False  # a list, map or array among the properties ends the connection
     simple_body: bool = False  # one section only, and no list
     added: frozenset[str] = frozenset()  # annotations of the broker's own
@@ -164,6 +165,7 @@ RABBITMQ_3: Final = Dialect(
     has_modified=False,
     counts=False,
     drains=False,
+    releases=False,
     simple_properties=True,
     simple_body=True,
     own_user_id=True,

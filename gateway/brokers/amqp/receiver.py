@@ -337,7 +337,12 @@ class AmqpReceiver:
     async def _new(self, peer: NamespaceConnection, address: str) -> ReceivingLink:
         dialect = peer.dialect
         answers = dialect.confirms and not dialect.settles_second
-        link = ReceivingLink(peer.client, self._new_link(peer, address), answers=answers)
+        link = ReceivingLink(
+            peer.client,
+            self._new_link(peer, address),
+            answers=answers,
+            ends_session=not dialect.releases,
+        )
         return await link.once_attached()
 
     async def _wait_for_link(self) -> None:

@@ -107,11 +107,16 @@ class AmqpClient:
         self._users[session] = self._users.get(session, 0) + 1
         return session
 
-    def release_session(self, session: SessionId) -> None:
-        """Take back a session from one of its users, who has no links there any more."""
+    def release_session(self, session: SessionId, *, is_spent: bool = False) -> None:
+        """
+        Take back a session from one of its users, who has no links there any more; one that is
+        spent ends with its last user.
+        """
         left = self._users.pop(session, 0) - 1
         if left > 0:
             self._users[session] = left
+        elif left == 0 and is_spent:
+            self.engine.end(session)
         elif left == 0:  # otherwise the peer has ended it
             self._spare.append(session)
 
@@ -233,6 +238,8 @@ class ClientLink:
     The maker of a link also calls `close`, or is told by `over` that the link has ended.
     """
 
+    ends_session = False  # the link's own session ends with it
+
     def __init__(self, client: AmqpClient, new: NewLink, session: SessionId | None = None) -> None:
         """
         Attach a link.
@@ -325,7 +332,7 @@ class ClientLink:
         self.why = why
         self._changed.unpark_all()
         if self._owns_session:
-            self.client.release_session(self.session)
+            self.client.release_session(self.session, is_spent=self.ends_session)
 
     def handle(self, event: Event) -> None:
         """Handle any other event of this link."""

@@ -199,12 +199,15 @@ class ReceivingLink(ClientLink):
         *,
         most_unsettled: int = MOST_UNSETTLED,
         answers: bool = False,
+        ends_session: bool = False,
     ) -> None:
         """
         Attach the link; of more than `most_unsettled` deliveries the oldest are released.
 
         `answers`: the peer answers each outcome that asks for it, whatever the receiver's mode.
+        `ends_session`: the peer releases what the link holds only when its session ends.
         """
+        self.ends_session = ends_session
         self._most_unsettled = most_unsettled
         self._answers = answers
         self.arrived: deque[TransferReceived] = deque()

@@ -121,6 +121,22 @@ async def test_simple_types_survive(broker):
         assert (await take_one(receiver)).message == message
 
 
+async def test_a_message_on_its_way_to_a_receiver_that_closes_is_received_again(broker):
+    """The plugin keeps what it sent to a detached link locked; it ends with the link's session."""
+    queue = await make(broker, "orders")
+    messages = [Message(message_id=str(number)) for number in range(100)]
+    await broker.send(queue, messages)
+    for _ in range(5):
+        async with broker.open_receiver(queue) as receiver:
+            with trio.fail_after(30):
+                await receiver.receive(50)
+
+    async with broker.open_receiver(queue) as receiver:
+        taken = await take_all(receiver, 100)
+
+    assert {each.message.message_id for each in taken} == {str(n) for n in range(100)}
+
+
 @pytest.mark.parametrize("settlement", [DeadLetter(reason="bad"), Defer()], ids=repr)
 async def test_a_settlement_by_which_the_plugin_would_lose_a_message_is_not_used(
     broker, settlement

@@ -121,6 +121,21 @@ async def test_a_detach_that_nobody_waits_for_any_more_is_one_too(peer_and_clien
     assert await attached(client)
 
 
+@pytest.mark.parametrize("ends_session", [False, True])
+async def test_a_session_ends_with_its_link_or_has_the_next_one(
+    peer_and_client, ends_session, autojump_clock
+):
+    peer, client = peer_and_client
+    link = await attached(client, ends_session=ends_session)
+    first = peer.attached.session
+    link.close()
+    await trio.sleep(3)
+    is_there = peer.engine.is_begun(first)
+    await attached(client)
+
+    assert is_there == (peer.attached.session == first) == (not ends_session)
+
+
 async def test_of_too_many_unsettled_deliveries_the_oldest_are_released(peer_and_client, nursery):
     """The consumers never settle the deliveries, or a peer sends unreadable messages."""
     peer, client = peer_and_client
