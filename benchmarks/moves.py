@@ -52,6 +52,7 @@ AFTER: Final = 2.0  # seconds of load after it
 HOLDS: Final = 2.5  # seconds until all act on a stage
 LIMIT: Final = 120.0  # seconds for a move, and for what is left afterwards
 WIDTH: Final = 110  # characters of the table
+UNORDERED: Final = frozenset({"storage-queue"})  # the kinds that keep no order
 QUEUE: Final = "orders"
 BODY: Final = b" " + 1000 * b"x"
 CONFIG: Final = """
@@ -311,6 +312,8 @@ def main() -> int:
     console, found, failed = Console(width=WIDTH), list[Moved](), False
     for old, new in permutations(NAMESPACES, 2):
         if old not in arguments.old or new not in arguments.new:
+            continue
+        if arguments.ordered and UNORDERED & {old, new}:
             continue
         with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as name:
             folder = Path(name)
