@@ -31,6 +31,7 @@ from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import AcceptedBy, Complete, Delivery
 from gateway.offering import required
 from gateway.ports import Broker, Receiver
+from tests.harness.rabbitmq_contents import as_published
 
 LOOK: Final = 0.25  # seconds
 PATIENCE: Final = 0.5  # seconds: the depth of a namespace without an answer by then is unknown
@@ -56,6 +57,7 @@ class Consumer:
     name: str
     records: list[Record] = attrs.field(factory=list)
     arrivals: dict[str, float] = attrs.field(factory=dict)  # when each message first came
+    enqueued: dict[str, float] = attrs.field(factory=dict)  # when the namespace first had it
     # When each copy of a message expires, by Trio's clock, where it says so.
     ends: list[tuple[str, float]] = attrs.field(factory=list)
 
@@ -81,11 +83,15 @@ class Consumer:
             at=trio.current_time(),
             message_id=str(delivery.message.message_id),
             entity=self.entity.key,
-            fingerprint=fingerprint(delivery.message),
+            fingerprint=fingerprint(as_published(delivery.message)),
             copy=copy,
             expires=math.inf if delivery.expires is None else None,
         )
         self.arrivals.setdefault(delivered.message_id, delivered.at)
+        if delivery.enqueued is not None:
+            age = (datetime.now(UTC) - delivery.enqueued).total_seconds()
+            first = self.enqueued.get(delivered.message_id, math.inf)
+            self.enqueued[delivered.message_id] = min(first, delivered.at - age)
         if delivery.expires is not None:
             left = (delivery.expires - datetime.now(UTC)).total_seconds()
             self.ends.append((delivered.message_id, delivered.at + left))

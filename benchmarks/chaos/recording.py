@@ -167,7 +167,8 @@ class _Run:
                 await machine.stop()
             found = await _audit(at_primary, at_secondary)
         delivered = chain.from_iterable(one.records for one in consumers)
-        installation.note_acceptors(recording.loops, delivered)
+        enqueued = {message: at for one in consumers for message, at in one.enqueued.items()}
+        installation.note_acceptors(recording.loops, delivered, enqueued)
         recording.take(watcher, consumers, nemesis)
         sends = {loop.entity.key: loop.sends for loop in recording.loops}
         over = min((one.at for one in found if isinstance(one, AuditBegan)), default=0.0)

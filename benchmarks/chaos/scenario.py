@@ -41,6 +41,7 @@ class Topology(enum.Enum):
 
     EMBEDDED = "embedded"  # by Service Bus REST
     AMQP = "amqp"  # embedded, by AMQP 1.0
+    PIKA = "pika"  # embedded, by the endpoint `rabbitmq`, with pika
     RABBITMQ = "rabbitmq"
     WIRE = "wire-embedded"  # RabbitMQ by the endpoint `rabbitmq`, with pika; and a process of ours
     MIXED = "rabbitmq-embedded"  # RabbitMQ, and a secondary that is embedded in a gateway

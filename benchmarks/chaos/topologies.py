@@ -9,6 +9,7 @@ Where a scenario asks for it, another gateway with a primary of its own has the 
 """
 
 import json
+import math
 import random
 from collections.abc import (
     AsyncIterator,
@@ -62,6 +63,7 @@ from tests.harness.rabbitmq_cluster import rabbitmq_cluster
 from tests.harness.secret_files import write_secret
 from tests.harness.wall_clock import WallClock
 
+BY_PIKA: Final = frozenset({Topology.PIKA, Topology.WIRE})  # whose producers are pika
 LABEL: Final = "chaos"
 MANY_RECEIVERS: Final = "\n[limits.leases]\nmax_receivers = 5000\n"  # the audit reads all queues
 CONSUMED: Final = ("orders", "invoices")
@@ -212,6 +214,7 @@ class Installation:
     neighbour: Namespace | None = None  # the primary of another pair
     gateway: DemoMachine = attrs.field(init=False)
     syphons: list[DemoMachine] = attrs.field(factory=list, init=False)
+    # Producers whose stamps tell the copies of a message apart: no store of ours counts by them.
     pikas: list[PikaProducer] = attrs.field(factory=list, init=False)
 
     @property
@@ -257,18 +260,17 @@ class Installation:
         await machine.start(self.fleet.nursery)
 
     def _config(self, primary: Namespace, key: Path) -> str:
-        is_wire = self.topology is Topology.WIRE
         config = gateway_config(
             primary.url,
             self.secondary.url,
             self.interval,
             key=key,
             scenario=self.scenario,
-            protocol="rabbitmq" if is_wire else "service-bus-http",
+            protocol="rabbitmq" if self.topology in BY_PIKA else "service-bus-http",
         )
         if self.scenario.sessions:  # which REST doesn't have
             return config.replace('"service-bus-http"', '"service-bus"')
-        if not is_wire:
+        if self.topology is not Topology.WIRE:
             return config
         # A gateway that starts in an outage has no other word for who its clients are.
         assert isinstance(primary.server, RabbitServer), "the topology says so"
@@ -282,16 +284,32 @@ rights = ["Send"]
     @asynccontextmanager
     async def open_producer(self) -> AsyncIterator[Accepting]:
         """A producer before the gateway."""
-        if self.topology is not Topology.WIRE:
+        if self.topology not in BY_PIKA:
             async with client_of(self.gateway.port, connections=CONNECTIONS) as broker:
                 yield accepting_send(broker)
             return
         async with open_pika(self.gateway.port) as pika:
-            self.pikas.append(pika)
+            if self.topology is Topology.WIRE:
+                self.pikas.append(pika)
             yield pika.send
 
-    def note_acceptors(self, loops: Sequence[OpenLoop], records: Iterable[Record]) -> None:
-        """Note who has accepted each message, where no answer says so, by the stamps of copies."""
+    def note_acceptors(
+        self, loops: Sequence[OpenLoop], records: Iterable[Record], enqueued: Mapping[str, float]
+    ) -> None:
+        """
+        Note who has accepted each message, where no answer says so: by the stamps of copies; or by
+        when the primary got the first copy of each, which is after its confirm where it came from
+        the backlog. That date has whole seconds over REST.
+        """
+        if self.topology is Topology.PIKA:
+            for loop in loops:
+                loop.note_acceptors(
+                    {
+                        each.message_id
+                        for each in loop.sends
+                        if enqueued.get(each.message_id, math.inf) > each.answered
+                    }
+                )
         if not self.pikas:
             return
         stamps = {message: each for pika in self.pikas for message, each in pika.stamps.items()}
@@ -398,6 +416,7 @@ Opener = Callable[[Fleet, AsyncExitStack, str], Awaitable[tuple[Server, int]]]
 SIDES: Final[Mapping[Topology, tuple[Opener, Opener]]] = {
     Topology.EMBEDDED: (_embedded, _embedded),
     Topology.AMQP: (_amqp, _amqp),
+    Topology.PIKA: (_embedded, _embedded),
     Topology.RABBITMQ: (_rabbitmq, _rabbitmq),
     Topology.MIXED: (_rabbitmq, _embedded),
     Topology.WIRE: (_rabbitmq, _embedded),

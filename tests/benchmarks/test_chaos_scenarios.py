@@ -127,7 +127,7 @@ def test_a_fault_comes_as_often_as_it_says(tmp_path):
 def test_each_topology_and_interval_is_a_run():
     killed = find(["primary-killed"])
 
-    assert len(plans(killed, None, None)) == 10
+    assert len(plans(killed, None, None)) == 12
     assert len(plans(killed, "rabbitmq", "0s")) == 1
     assert len(plans([killed[0].quick()], None, None)) == 1
 
