@@ -6,6 +6,9 @@ import pika
 import pytest
 import trio
 
+from gateway.brokers.servicebus.broker import ServiceBusRestOptions, open_namespace
+from gateway.domain.entity import EntityPath
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from tests.e2e.processes import (
     PATIENT,
     START_SECONDS,
@@ -14,6 +17,8 @@ from tests.e2e.processes import (
     broker_config,
     pair_config,
 )
+from tests.e2e.rest import KEY, KEY_NAME
+from tests.harness.certificates import now
 from tests.pages import blocks
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -43,8 +48,9 @@ def rabbitmq_pair(primary: GatewayProcess, secondary: GatewayProcess, *, over_am
 class Publisher:
     """Publishes with confirms until it is told to end, each message with all kinds of values."""
 
-    def __init__(self, gateway: GatewayProcess) -> None:
+    def __init__(self, gateway: GatewayProcess, exchange: str = "") -> None:
         self.gateway = gateway
+        self.exchange = exchange
         self.sent = 0
         self.is_ending = False
         self.error = ""
@@ -58,7 +64,8 @@ class Publisher:
                 number = self.sent
                 headers = {"number": number, "deep": {"list": [1, None, "two"]}}
                 properties = pika.BasicProperties(headers=headers, content_type="text/plain")
-                channel.basic_publish("", QUEUE, b"%d" % number, properties, mandatory=True)
+                body = b"%d" % number
+                channel.basic_publish(self.exchange, QUEUE, body, properties, mandatory=True)
                 self.sent += 1
         except pika.exceptions.AMQPError as error:
             self.error = repr(error)
@@ -81,13 +88,13 @@ def declare(gateway: GatewayProcess) -> None:
     connection.close()
 
 
-def consumed(gateway: GatewayProcess, count: int) -> dict[bytes, Any]:
+def consumed(gateway: GatewayProcess, count: int, queue: str = QUEUE) -> dict[bytes, Any]:
     """Consume until as many different messages have come."""
     connection = connected(gateway)
     channel = connection.channel()
     channel.basic_qos(prefetch_count=50)
     found: dict[bytes, Any] = {}
-    for method, properties, body in channel.consume(QUEUE, inactivity_timeout=START_SECONDS):
+    for method, properties, body in channel.consume(queue, inactivity_timeout=START_SECONDS):
         if method is None:
             break
         channel.basic_ack(method.delivery_tag)
@@ -129,6 +136,37 @@ async def test_clients_of_rabbitmq_do_not_notice_the_outage_of_another_kind_of_n
     for body, properties in found.items():
         assert properties.headers == {"number": int(body), "deep": {"list": [1, None, "two"]}}
         assert properties.content_type == "text/plain"
+
+
+async def test_a_topic_of_the_namespace_is_an_exchange_through_its_outage(
+    gateways: Gateways,
+) -> None:
+    primary = await gateways.start(broker_config(), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    options = ServiceBusRestOptions(key=KEY)
+    address = f"//{KEY_NAME}@{primary.address}"
+    async with open_namespace("servicebus+http", address, options, now) as there:
+        await there.create_topic(EntityPath("events"), TopicProperties())
+        await there.create_subscription(EntityPath("events"), "all", SubscriptionProperties())
+    config = rabbitmq_pair(primary, secondary, over_amqp=False)
+    gateway = await gateways.start(config, name="gateway")
+    publisher = Publisher(gateway, "events")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.to_thread.run_sync, publisher.run)
+        await publisher.until(BEFORE)
+        await primary.kill()
+        await gateway.seen("entity_state_changed")
+        await publisher.until(publisher.sent + BEFORE)
+        await primary.start()
+        await gateway.until(lambda: gateway.count("outage_over") > 0, START_SECONDS)
+        publisher.is_ending = True
+    found = await trio.to_thread.run_sync(
+        consumed, gateway, publisher.sent, "events/subscriptions/all"
+    )
+
+    assert publisher.error == ""
+    assert set(found) == {b"%d" % number for number in range(publisher.sent)}
 
 
 async def test_confirmed_messages_outlive_a_killed_gateway(gateways: Gateways) -> None:

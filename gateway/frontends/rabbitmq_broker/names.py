@@ -31,6 +31,15 @@ def entity_of(queue: str) -> EntityPath:
     raise not_implemented(f"a queue with the name {queue!r:.300}")
 
 
+def subscription_in(queue: str) -> EntityPath | None:
+    """The subscription of a topic with that name; None: no subscription has such a name."""
+    try:
+        entity = EntityPath.parse(queue)
+    except InvalidRequest:
+        return None
+    return entity if entity.is_subscription and not entity.is_dead_letter else None
+
+
 def entity_or_none(queue: str) -> EntityPath | None:
     """As `entity_of`; None: no entity has such a name."""
     try:

@@ -26,6 +26,7 @@ from gateway.frontends.rabbitmq_broker.refusals import (
     refusal_of,
 )
 from gateway.frontends.rabbitmq_broker.routed_sends import RoutedPublish
+from gateway.frontends.rabbitmq_broker.routing import OF_NAMESPACE
 from gateway.frontends.rabbitmq_broker.vhost import VHOST
 from gateway.wire.rabbitmq.errors import ACCESS_REFUSED, PRECONDITION_FAILED
 from gateway.wire.rabbitmq.exchanges import entity_of_exchange
@@ -62,19 +63,19 @@ class ChannelPublishes:
         Return when each publish has its verdict, and the client its confirms.
 
         Raises:
-            ClientRefused: of one publish; those before it have their verdicts.
+            ClientRefused, BrokerError: of one publish; those before it have their verdicts.
         """
         if self._work is not None:
             for each in publishes:
-                self._check(each)
+                await self._check(each)
             self._add_work(publishes)
             return
         routed: list[tuple[ArrivedPublish, RoutedPublish]] = []
-        refusal = None
+        refusal: ClientRefused | BrokerError | None = None
         for each in publishes:
             try:
-                routed.append((each, self._routed(each)))
-            except ClientRefused as error:
+                routed.append((each, await self._routed(each)))
+            except (ClientRefused, BrokerError) as error:
                 refusal = error
                 break
         await self._send(routed)
@@ -88,9 +89,9 @@ class ChannelPublishes:
         else:
             self._add_work(settlements)
 
-    def _check(self, arrived: ArrivedPublish) -> None:
+    async def _check(self, arrived: ArrivedPublish) -> None:
         method, owner = arrived.method, self._owner
-        exchange = owner.vhost.check_exchange(method.exchange)
+        exchange = await owner.vhost.exchange(method.exchange)
         if method.immediate:
             raise not_implemented("immediate=true")
         if exchange.internal:
@@ -99,9 +100,9 @@ class ChannelPublishes:
         if text := refusal_of_properties(arrived.content.header, owner.user):
             raise ClientRefused(PRECONDITION_FAILED, text)
 
-    def _routed(self, arrived: ArrivedPublish) -> RoutedPublish:
-        """The publish with its queues; a direct reply has none. Raises: ClientRefused."""
-        self._check(arrived)
+    async def _routed(self, arrived: ArrivedPublish) -> RoutedPublish:
+        """The publish with its queues; a direct reply has none. Raises as `publish`."""
+        await self._check(arrived)
         content = arrived.content
         try:
             if asks_for_reply(content):
@@ -113,9 +114,19 @@ class ChannelPublishes:
         if not content.exchange and is_address(content.routing_key):
             routed.queues, routed.is_reply = (), True
             return routed
-        for entity in _targets(content, routed):
+        for entity in self._targets(content, routed):
             self._owner.check(Right.SEND, entity)
         return routed
+
+    def _targets(
+        self, content: StoredContent, routed: RoutedPublish
+    ) -> Sequence[EntityPath | None]:
+        """The entities for which the client must have the right to send."""
+        name = content.exchange
+        if not name:
+            return [entity_or_none(each) for each in routed.queues]
+        is_topic = self._owner.vhost.check_exchange(name).kind == OF_NAMESPACE
+        return [entity_or_none(name) if is_topic else entity_of_exchange(name)]
 
     async def _send(self, routed: Sequence[tuple[ArrivedPublish, RoutedPublish]]) -> None:
         await self._owner.sends.send([each for _, each in routed if each.queues])
@@ -200,7 +211,8 @@ class ChannelPublishes:
             self.close()
 
     async def _do(self, work: Sequence[ArrivedPublish | base.Frame]) -> None:
-        routed = [(each, self._routed(each)) for each in work if isinstance(each, ArrivedPublish)]
+        publishes = [each for each in work if isinstance(each, ArrivedPublish)]
+        routed = [(each, await self._routed(each)) for each in publishes]
         await self._send(routed)
         for _, each in routed:
             if each.error is not None:
@@ -222,10 +234,3 @@ class ChannelPublishes:
             raise ClientRefused(PRECONDITION_FAILED, "channel is not transactional")
         work, self._work = self._work, []
         return work
-
-
-def _targets(content: StoredContent, routed: RoutedPublish) -> list[EntityPath | None]:
-    """The entities for which the client must have the right to send."""
-    if content.exchange:
-        return [entity_of_exchange(content.exchange)]
-    return [entity_or_none(name) for name in routed.queues]

@@ -94,7 +94,9 @@ class RoutedSends:
         for each, verdict in zip(good, verdicts, strict=True):
             if verdict is None:
                 each.is_routed = True
-            elif not isinstance(verdict, EntityNotFound):
+            elif isinstance(verdict, EntityNotFound):
+                self.vhost.record_missing(name)
+            else:
                 each.error = verdict
 
     async def _verdicts(

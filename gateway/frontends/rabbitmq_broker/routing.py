@@ -4,7 +4,8 @@ Exchanges and bindings: which queues get a message.
 They are kept in the gateway, not as topics of the namespace. A topic gives each subscription a
 copy, RabbitMQ each queue one, however many bindings match; a filter has no `*` and `#`; and
 `mandatory` must know the queues before the send. So every namespace will do, also one without
-topics.
+topics. A topic that the namespace has already is an exchange whose subscriptions are the
+namespace's own: it gets each message, and nothing is bound to it here.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ FANOUT: Final = "fanout"
 TOPIC: Final = "topic"
 HEADERS: Final = "headers"
 KINDS: Final = frozenset({DIRECT, FANOUT, TOPIC, HEADERS})
+OF_NAMESPACE: Final = "topic of the namespace"  # the kind of such an exchange
 ALTERNATE: Final = "alternate-exchange"
 _X_MATCH: Final = "x-match"
 _WITH_X: Final = "-with-x"
@@ -156,8 +158,8 @@ class RoutingTable:
 
     def route(self, exchange: str, keys: Sequence[str], headers: Headers) -> Sequence[str]:
         """
-        The queues for a message, each once. The default exchange has one for each key. `headers` is
-        called where an exchange on the way asks for them.
+        The queues for a message, each once, and the topics of the namespace. The default exchange
+        has one for each key. `headers` is called where an exchange on the way asks for them.
         """
         queues: dict[str, None] = {}
         seen: set[str] = set()
@@ -168,8 +170,8 @@ class RoutingTable:
             if name in seen or found is None:
                 continue
             seen.add(name)
-            if not name:
-                queues.update(dict.fromkeys(keys))
+            if not name or found.kind == OF_NAMESPACE:
+                queues.update(dict.fromkeys([name] if name else keys))
                 continue
             matching = list(self._matching(found, keys, headers))
             queues.update(dict.fromkeys(each.destination for each in matching if each.to_queue))

@@ -102,7 +102,7 @@ class QueueUpkeep:
     async def _move_one(self, queue: ServedQueue, receiver: Receiver, delivery: Delivery) -> None:
         """Move a dead letter to its exchange's queues. Raises BrokerError: it comes again."""
         content = self._dead_letter(queue, delivery)
-        if content is not None and content.exchange in self.vhost.table.exchanges:
+        if content is not None and await self.vhost.has_exchange(content.exchange):
             routed = self.sends.routed(content)
             await self.sends.send([routed])
             if routed.error is not None:

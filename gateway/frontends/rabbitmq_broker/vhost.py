@@ -1,19 +1,21 @@
 """
 The vhost of the endpoint: its queues, exchanges and bindings, which all connections share.
 
-The queues are those of the namespace, also such as others have made. Which queue a client made,
-with which arguments, is kept with the exchanges and bindings in the file of `TopologyFile`, as the
-requests that made them; they are in force again after a restart.
+The queues are those of the namespace, also such as others have made; its topics are exchanges, and
+their subscriptions queues that others have made. Which queue a client made, with which arguments,
+is kept with the exchanges and bindings in the file of `TopologyFile`, as the requests that made
+them; they are in force again after a restart.
 """
 
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
 from pamqp import base, commands
 
+from gateway.capabilities import Topology
 from gateway.changes import Changes
 from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityInfo, EntityPath
@@ -23,7 +25,7 @@ from gateway.frontends.rabbitmq.known_topology import (
     KnownTopology,
     check_declaration,
 )
-from gateway.frontends.rabbitmq_broker.names import entity_of, entity_or_none
+from gateway.frontends.rabbitmq_broker.names import entity_of, entity_or_none, subscription_in
 from gateway.frontends.rabbitmq_broker.queue_terms import QueueTerms, read_terms
 from gateway.frontends.rabbitmq_broker.refusals import (
     ClientRefused,
@@ -33,11 +35,13 @@ from gateway.frontends.rabbitmq_broker.refusals import (
 from gateway.frontends.rabbitmq_broker.routing import (
     HEADERS,
     KINDS,
+    OF_NAMESPACE,
     Binding,
     RoutingExchange,
     RoutingTable,
     binding,
 )
+from gateway.offering import offered
 from gateway.ports import Broker
 from gateway.wire.rabbitmq.errors import (
     ACCESS_REFUSED,
@@ -51,6 +55,7 @@ VHOST: Final = "/"  # the only one
 _ANSWER: Final = 30.0  # seconds for a namespace: as long as the wire waits for the primary
 # Queues, exchanges and bindings together; `KnownTopology` remembers as many.
 _MOST: Final = 20_000
+F = TypeVar("F", bound=base.Frame)
 _X_MATCHES: Final = frozenset({"all", "any", "all-with-x", "any-with-x"})
 
 
@@ -98,6 +103,8 @@ class ServedVhost:
                 queue = self._add(request)
                 if queue.is_exclusive:  # its connection has ended
                     self.doom(queue)
+            case commands.Exchange.Declare(passive=True):
+                self._add_topic(request.exchange)
             case commands.Exchange.Declare():
                 self.table.exchanges[request.exchange] = _exchange_of(request)
             case commands.Queue.Bind() | commands.Exchange.Bind():
@@ -121,7 +128,8 @@ class ServedVhost:
             if request.queue in self.queues:
                 queue = self._declared(request, owner)
             else:
-                queue = await self._make(request, owner)
+                there = await self._subscription(request)
+                queue = there or await self._make(request, owner)
         if not queue.is_exclusive:  # such a queue doesn't outlive this process
             await self._flush()
         try:
@@ -144,6 +152,20 @@ class ServedVhost:
             self._known.answer(VHOST, request)
         except Inequivalent as error:
             raise _refusal_of(error) from error
+
+    async def _subscription(self, request: commands.Queue.Declare) -> ServedQueue | None:
+        """The subscription that has the queue's name; None: there is none. Raises ClientRefused."""
+        if subscription_in(request.queue) is None:
+            return None
+        try:
+            queue = await self._find(request.queue)
+        except ClientRefused as refusal:
+            if refusal.code == NOT_FOUND:
+                return None
+            raise
+        if read_terms(request.queue, request.arguments) != queue.terms:
+            _check_own(queue, "arguments")
+        return queue
 
     async def _make(self, request: commands.Queue.Declare, owner: object) -> ServedQueue:
         if not request.queue:
@@ -178,10 +200,12 @@ class ServedVhost:
                 f" received '{received}' but current is '{current}'",
             )
 
-    def _add(self, request: commands.Queue.Declare) -> ServedQueue:
+    def _add(
+        self, request: commands.Queue.Declare, subscription: EntityPath | None = None
+    ) -> ServedQueue:
         queue = ServedQueue(
             name=request.queue,
-            entity=entity_of(request.queue),
+            entity=subscription or entity_of(request.queue),
             terms=read_terms(request.queue, request.arguments),
             auto_delete=bool(request.auto_delete),
             is_exclusive=bool(request.exclusive),
@@ -223,7 +247,8 @@ class ServedVhost:
 
     async def _find(self, name: str) -> ServedQueue:
         missing = ClientRefused(NOT_FOUND, f"no queue '{name}' in vhost '{VHOST}'")
-        entity = entity_of(name) if name else None
+        subscription = subscription_in(name)
+        entity = subscription or (entity_of(name) if name else None)
         if entity is None or self.is_gone(name):
             raise missing
         try:
@@ -234,7 +259,7 @@ class ServedVhost:
         except BrokerError as error:
             raise refusal_of(error) from error
         if name not in self.queues:  # it was looked up meanwhile
-            self._add(commands.Queue.Declare(queue=name))
+            self._add(_with(commands.Queue.Declare(), queue=name), subscription)
         return self.queues[name]
 
     async def info(self, queue: ServedQueue) -> EntityInfo | None:
@@ -271,6 +296,7 @@ class ServedVhost:
             if refusal.code == NOT_FOUND:  # RabbitMQ since 3.2: what is gone may be deleted
                 return None, 0
             raise
+        _check_own(queue, "deletion")
         async with self._turn:
             where = f"queue '{queue.name}' in vhost '{VHOST}'"
             if request.if_unused and queue.consumers:
@@ -357,14 +383,13 @@ class ServedVhost:
     # --- exchanges and bindings
 
     async def declare_exchange(self, request: commands.Exchange.Declare) -> None:
-        """Raises: ClientRefused."""
+        """Raises: ClientRefused, BrokerError."""
         async with self._turn:
             name = request.exchange
-            exists = name in self.table.exchanges
             if request.passive or not name:
-                self.check_exchange(name)
+                await self.exchange(name)
                 return
-            if exists:
+            if name in self.table.exchanges:
                 self._check_exchange(request)
                 return
             if request.exchange_type not in KINDS:
@@ -374,17 +399,59 @@ class ServedVhost:
                 text = f"exchange name '{name}' contains reserved prefix 'amq.*'"
                 raise ClientRefused(ACCESS_REFUSED, text)
             self._check_room()
-            self.table.exchanges[name] = _exchange_of(request)
-            self._known.record(VHOST, request)
+            if not await self.has_exchange(name):
+                self.table.exchanges[name] = _exchange_of(request)
+                self._known.record(VHOST, request)
         await self._flush()
 
     def _check_exchange(self, request: commands.Exchange.Declare) -> None:
         there = self.table.exchanges[request.exchange]
+        if there.kind == OF_NAMESPACE:
+            return
         current = there.kind, there.durable, there.auto_delete, there.internal, there.arguments
         try:
             check_declaration(VHOST, request, current)
         except Inequivalent as error:
             raise _refusal_of(error) from error
+
+    async def exchange(self, name: str) -> RoutingExchange:
+        """
+        The exchange with that name, also if it's a topic of the namespace.
+
+        Raises:
+            ClientRefused: there is none.
+            BrokerError: the namespace can't say so now.
+        """
+        await self.has_exchange(name)
+        return self.check_exchange(name)
+
+    async def has_exchange(self, name: str) -> bool:
+        """True if clients have declared it here, or it's a topic. Raises: BrokerError."""
+        if name in self.table.exchanges:
+            return True
+        topics, entity = offered(self.broker, Topology), entity_or_none(name)
+        if topics is None or entity is None:
+            return False
+        try:
+            with answered_within(_ANSWER, "to a question"):
+                await topics.inspect_topic(entity)
+        except BrokerError as error:
+            if error.counts_as_outage:
+                raise
+            return False
+        self._add_topic(name)
+        self._known.record_exchange(VHOST, name)
+        return True
+
+    def _add_topic(self, name: str) -> None:
+        self.table.exchanges[name] = RoutingExchange(name, OF_NAMESPACE)
+
+    def record_missing(self, name: str) -> None:
+        """The namespace has no queue and no topic of that name."""
+        there = self.table.exchanges.get(name)
+        if there is not None and there.kind == OF_NAMESPACE:
+            self.table.delete_exchange(name)
+            self._record_removed()
 
     def check_exchange(self, name: str) -> RoutingExchange:
         """Raises: ClientRefused: there is no such exchange."""
@@ -399,8 +466,10 @@ class ServedVhost:
             text = f"deletion of system exchange '{name}' in vhost '{VHOST}' not permitted"
             raise ClientRefused(ACCESS_REFUSED, text)
         async with self._turn:
-            if name not in self.table.exchanges:
+            if (there := self.table.exchanges.get(name)) is None:
                 return
+            if there.kind == OF_NAMESPACE:
+                raise not_implemented(f"deletion of '{name}', a topic of the namespace")
             if request.if_unused and self.table.is_used(name):
                 text = f"exchange '{name}' in vhost '{VHOST}' in use"
                 raise ClientRefused(PRECONDITION_FAILED, text)
@@ -417,7 +486,7 @@ class ServedVhost:
             self._known.record(VHOST, request)
 
     async def bind(self, request: commands.Queue.Bind | commands.Exchange.Bind, owner: Any) -> None:
-        """Raises: ClientRefused."""
+        """Raises: ClientRefused, BrokerError."""
         await self._check_ends(request, owner)
         new = _binding_of(request)
         async with self._turn:
@@ -446,11 +515,16 @@ class ServedVhost:
         of_queue = isinstance(request, commands.Queue.Bind)
         source = request.exchange if of_queue else request.source
         _check_not_default(source)
-        self.check_exchange(source)  # before the queue, as in RabbitMQ
+        exchange = await self.exchange(source)  # before the queue, as in RabbitMQ
+        if exchange.kind == OF_NAMESPACE:
+            raise not_implemented(
+                f"a binding to '{source}', a topic of the namespace: make a subscription of it that"
+                " forwards to the queue"
+            )
         if of_queue:
-            await self.queue(request.queue, owner)
+            _check_own(await self.queue(request.queue, owner), "a binding")
         else:
-            self.check_exchange(request.destination)
+            await self.exchange(request.destination)
 
 
 def ready_in(queue: ServedQueue, info: EntityInfo | None) -> int:
@@ -470,6 +544,11 @@ def _check_owner(queue: ServedQueue, owner: object) -> None:
             RESOURCE_LOCKED,
             f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{VHOST}'",
         )
+
+
+def _check_own(queue: ServedQueue, what: str) -> None:
+    if queue.entity.is_subscription:
+        raise not_implemented(f"{what} of '{queue.name}', a subscription of the namespace")
 
 
 def _check_not_default(exchange: str) -> None:
@@ -525,7 +604,7 @@ def _unbind_of(old: Binding) -> base.Frame:
     )
 
 
-def _with(request: base.Frame, **fields: object) -> base.Frame:
+def _with(request: F, **fields: object) -> F:
     """The request with these fields, which pamqp checks only where it makes a method."""
     for name, each in fields.items():
         setattr(request, name, each)
