@@ -100,6 +100,12 @@ class Recording:
     def bounds(self) -> Bounds:
         return bounds_of(self.scenario, self.interval)
 
+    def note_acceptors(self, installation: Installation, consumers: Sequence[Consumer]) -> None:
+        """Note who has accepted each message, where no answer says so."""
+        delivered = chain.from_iterable(one.records for one in consumers)
+        enqueued = {message: at for one in consumers for message, at in one.enqueued.items()}
+        installation.note_acceptors(self.loops, delivered, enqueued)
+
     def take(self, watcher: Watcher, consumers: Sequence[Consumer], nemesis: Nemesis) -> None:
         """Add what each has measured and counted."""
         self.redriven = nemesis.redriven
@@ -166,9 +172,7 @@ class _Run:
             for machine in (*installation.syphons, installation.gateway):
                 await machine.stop()
             found = await _audit(at_primary, at_secondary)
-        delivered = chain.from_iterable(one.records for one in consumers)
-        enqueued = {message: at for one in consumers for message, at in one.enqueued.items()}
-        installation.note_acceptors(recording.loops, delivered, enqueued)
+        recording.note_acceptors(installation, consumers)
         recording.take(watcher, consumers, nemesis)
         sends = {loop.entity.key: loop.sends for loop in recording.loops}
         over = min((one.at for one in found if isinstance(one, AuditBegan)), default=0.0)
