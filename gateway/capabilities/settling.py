@@ -14,6 +14,7 @@ under way then get it, too: a client that repeats a settlement doesn't hear the 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
+from types import TracebackType
 from typing import Final
 
 import attrs
@@ -101,11 +102,11 @@ class SettlementDoubts:
     _most: int = _MOST
     # By lock token, the number of settlements that were begun and have no definite end.
     _open: Bounded[str, int] = attrs.field(init=False)
-    # Of these, those of `settling` that may still end.
-    _under_way: Bounded[str, int] = attrs.field(init=False)
+    # Of these, those of `settling` that may still end: each has a task.
+    _under_way: dict[str, int] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._open, self._under_way = Bounded(self._most), Bounded(self._most)
+        self._open = Bounded(self._most)
 
     def about(self, lock_token: str | None) -> bool:
         """True if a settlement of that delivery was begun and has no definite end."""
@@ -136,34 +137,14 @@ class SettlementDoubts:
         self._open[key] = earlier
         return _in_doubt(error) if isinstance(error, LockLost | MessageNotFound) else error
 
-    @contextmanager
-    def settling(self, lock_token: str | None) -> Iterator[None]:
+    def settling(self, lock_token: str | None) -> "SettlementUnderWay":
         """
-        The block settles the delivery. A cancellation leaves it in doubt.
+        A context whose block settles the delivery. A cancellation leaves it in doubt.
 
         Raises:
             OutcomeUnknown: instead of `LockLost`, as `resolve` says.
         """
-        self.begin(lock_token)
-        try:
-            with self._counted(_key(lock_token)):
-                yield
-        except BrokerError as error:
-            verdict = self.resolve(lock_token, error)
-            if verdict is error or verdict is None:
-                raise
-            raise verdict from error
-        self.resolve(lock_token, None)
-
-    @contextmanager
-    def _counted(self, key: str) -> Iterator[None]:
-        self._under_way[key] = self._under_way.get(key, 0) + 1
-        try:
-            yield
-        finally:
-            others = self._under_way.pop(key, 1) - 1
-            if others:
-                self._under_way[key] = others
+        return SettlementUnderWay(self, self._under_way, lock_token)
 
     @contextmanager
     def using(self, lock_token: str | None) -> Iterator[None]:
@@ -179,6 +160,38 @@ class SettlementDoubts:
             if self.about(lock_token):
                 raise _in_doubt(error) from error
             raise
+
+
+@attrs.define(eq=False)
+class SettlementUnderWay:
+    """
+    As `SettlementDoubts.settling`. No generator, which takes three times as long: each settlement
+    comes here, at several layers.
+    """
+
+    _doubts: SettlementDoubts
+    _under_way: dict[str, int]
+    _lock_token: str | None
+
+    def __enter__(self) -> None:
+        self._doubts.begin(self._lock_token)
+        key = _key(self._lock_token)
+        self._under_way[key] = self._under_way.get(key, 0) + 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        key = _key(self._lock_token)
+        others = self._under_way.pop(key) - 1
+        if others:
+            self._under_way[key] = others
+        if error is None or isinstance(error, BrokerError):
+            verdict = self._doubts.resolve(self._lock_token, error)
+            if verdict is not None and verdict is not error:
+                raise verdict from error
 
 
 def _key(lock_token: str | None) -> str:
