@@ -32,19 +32,12 @@ _NO_PLACE: Final = MessageNumbers(0, 0)  # of a message that gets its place in a
 
 @attrs.define(eq=False)
 class Duplicates:
-    """
-    The duplicate detection of one queue. Without `requires_duplicate_detection` no message is a
-    duplicate, and nothing is remembered.
-    """
+    """The duplicate detection of one queue that requires it."""
 
     _seen: SeenIds
 
-    def sift(
-        self, numbered: Sequence[Numbered], properties: QueueProperties, now: Now
-    ) -> Sequence[Numbered]:
+    def sift(self, numbered: Sequence[Numbered], now: Now) -> Sequence[Numbered]:
         """Return the messages that duplicate neither an earlier one nor each other."""
-        if not properties.requires_duplicate_detection:
-            return numbered
         kept: list[Numbered] = []
         ids: set[str] = set()
         for number, message in numbered:
@@ -57,8 +50,6 @@ class Duplicates:
         return kept
 
     def remember(self, messages: Sequence[Incoming], properties: QueueProperties, now: Now) -> None:
-        if not properties.requires_duplicate_detection:
-            return
         until = now.own + properties.duplicate_detection_window // MICROSECOND
         for message in messages:
             if message.message_id is not None:
@@ -129,7 +120,9 @@ class EnqueueRules:
         for message in messages:
             self.check_size(message.size)
             check_message(message, properties)
-        kept = self._duplicates.sift([*enumerate(messages)], properties, now)
+        kept: Sequence[Numbered] = [*enumerate(messages)]
+        if properties.requires_duplicate_detection:
+            kept = self._duplicates.sift(kept, now)
         self.check_quota(sum([message.size for _, message in kept]), now)
         mark = content.journal.mark()
         places = self._places(len(messages), reserved)
@@ -240,6 +233,6 @@ class EnqueueRules:
         message = Incoming(
             content=None, size=0, message_id=self._content.packing.id_of(row.content)
         )
-        kept = self._duplicates.sift([(0, message)], properties, now)
+        kept = self._duplicates.sift([(0, message)], now)
         self._duplicates.remember([each for _, each in kept], properties, now)
         return len(kept) > 0

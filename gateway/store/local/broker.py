@@ -233,9 +233,9 @@ class LocalBroker(LocalQueues):
 
         return await self.run_on(entity, work)
 
-    async def _send(self, entity: EntityPath, messages: Sequence[Message]) -> Places:
+    def _send(self, entity: EntityPath, messages: Sequence[Message]) -> Awaitable[Places]:
         check_target(entity)
-        return await self._add(entity, messages)
+        return self._add(entity, messages)
 
     async def _add(self, entity: EntityPath, messages: Sequence[Message]) -> Places:
         incoming = self.packed(messages)
@@ -246,7 +246,7 @@ class LocalBroker(LocalQueues):
             namespace.check_room()
             return namespace.find_or_create(entity, now).send(incoming, now)
 
-        size = cost_of(incoming)
+        size = sum([message.size for message in incoming])
         places = await self._run(self._step(entity, work, cost=size + STEP_COST))
         self.meter.carried(Operation.SEND, len(messages), size)
         return places

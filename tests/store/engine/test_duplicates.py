@@ -19,7 +19,7 @@ def messages(*ids: str | None) -> list[Incoming]:
 
 def kept(duplicates: Duplicates, *ids: str | None, seconds: float = 1) -> list[str | None]:
     numbered = list(enumerate(messages(*ids)))
-    return [each.message_id for _, each in duplicates.sift(numbered, PROPERTIES, at(seconds))]
+    return [each.message_id for _, each in duplicates.sift(numbered, at(seconds))]
 
 
 def test_a_duplicate_is_one_of_an_earlier_message_or_of_one_beside_it() -> None:

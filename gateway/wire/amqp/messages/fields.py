@@ -128,6 +128,7 @@ _PROPERTIES: Final[tuple[tuple[str, _Check, _Check], ...]] = (
     ("reply-to-group-id", _text, _text),
 )
 _NO_TEXTS: Final = frozenset((1, 8, 9, 11))  # places of the fields that can't be strings
+_NO_STRINGS: Final = _NO_TEXTS | {6, 7}  # nor are these written as strings, but as symbols
 
 
 def write_properties(values: tuple[Value, ...]) -> bytes:
@@ -139,8 +140,9 @@ def write_properties(values: tuple[Value, ...]) -> bytes:
         if value is None:
             continue
         name, _, check = _PROPERTIES[place]
+        is_plain = type(value) is str and place not in _NO_STRINGS  # mostly
         try:
-            encoded[place] = encode(check(value))
+            encoded[place] = encode(value if is_plain else check(value))
         except MessageError as error:
             raise MessageError(f"{name}: {error}") from error
     return encode_fields(encoded)
