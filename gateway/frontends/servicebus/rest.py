@@ -202,7 +202,9 @@ class ServiceBusRestFrontend:
             else:
                 with client_gives(seconds):
                     answer = await self._answer_in_time(operation, seconds)
-        async with answering(is_large=isinstance(operation, rest.PeekMessages)):
+        if not isinstance(operation, rest.PeekMessages):
+            return servicebus_answers.build_response(operation, answer, origin)
+        async with answering(is_large=True):
             return servicebus_answers.build_response(operation, answer, origin)
 
     async def _answer_in_time(self, operation: rest.BriefOperation, seconds: float) -> rest.Answer:

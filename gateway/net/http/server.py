@@ -394,7 +394,7 @@ class _ServerConnection:
 
     def _enter(self, phase: _Phase, seconds: float) -> None:
         self._phase = phase
-        self._set_due(trio.current_time() + seconds)
+        self._set_due(math.inf if seconds == math.inf else trio.current_time() + seconds)
 
     def _set_due(self, due: float) -> None:
         self._due = due

@@ -6,6 +6,8 @@ from urllib.parse import parse_qsl, unquote
 
 import attrs
 
+from gateway.domain.bounded import remembered
+
 REMEMBERED: Final = "X-Pairgate-Remembered"
 
 
@@ -63,7 +65,12 @@ class Request:
         """
         The query's parameters; names keep their case, and of a repeated parameter the last counts.
         """
-        return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
+        return dict(_parameters(self.target.partition("?")[2]))
+
+
+@remembered(128)  # receives of a client have the same one
+def _parameters(query: str) -> list[tuple[str, str]]:
+    return parse_qsl(query, keep_blank_values=True)
 
 
 @attrs.frozen(kw_only=True)

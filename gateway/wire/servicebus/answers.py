@@ -32,7 +32,7 @@ from gateway.wire.servicebus.operations import (
     SendMessages,
     SettleMessage,
 )
-from gateway.wire.servicebus.rest import build_request
+from gateway.wire.servicebus.rest import lock_path
 from gateway.wire.servicebus.rest_message import body_bytes, delivery_headers, delivery_of
 
 LOCKED_UNTIL: Final = "X-Pairgate-Locked-Until"
@@ -51,7 +51,7 @@ def build_response(operation: Operation, answer: Answer, origin: str) -> Respons
         case Renewed(locked_until=date):
             return _success(200, [] if date is None else [(LOCKED_UNTIL, date.isoformat())])
         case Done():
-            return _success(200)
+            return _DONE
 
 
 def build_identity(identity: Identity) -> Response:
@@ -120,8 +120,9 @@ def _success(status: int, fields: Sequence[tuple[str, str]] = (), body: bytes = 
     return Response(status=status, headers=Headers.of([PAIRGATE, *fields]), body=body)
 
 
-# Made once: they are the answers to all sends.
+# Made once: they are the answers to all sends and settlements.
 _ACCEPTED: Final = {each: _success(201, [(ACCEPTED_BY, each.value)]) for each in AcceptedBy}
+_DONE: Final = _success(200)
 
 
 def _build_delivered(operation: Operation, answer: Delivered, origin: str) -> Response:
@@ -135,12 +136,9 @@ def _build_delivered(operation: Operation, answer: Delivered, origin: str) -> Re
     (delivery,) = answer.deliveries
     fields = delivery_headers(delivery)
     if delivery.lock_token is not None:
-        lock = RenewLock(
-            entity=operation.entity,
-            message=str(delivery.sequence_number),
-            lock_token=delivery.lock_token,
-        )
-        fields.append(("Location", origin + build_request(lock).target))
+        number = str(delivery.sequence_number)
+        path = lock_path(operation.entity, number, delivery.lock_token)
+        fields.append(("Location", origin + path))
     return _success(status, fields, body_bytes(delivery.message, strict=False))
 
 

@@ -180,10 +180,15 @@ def build_request(operation: Operation) -> Request:
             return Request(method="GET", target=f"{path}?from-sequence={sequence}&limit={limit}")
         case ProbeEntity():
             return Request(method="HEAD", target=path)
-        case RenewLock():
-            return Request(method="POST", target=_lock_path(path, operation))
-        case SettleMessage():
-            return _build_settle(_lock_path(path, operation), operation.settlement)
+        case RenewLock(entity=entity, message=message, lock_token=token):
+            return Request(method="POST", target=lock_path(entity, message, token))
+        case SettleMessage(entity=entity, message=message, lock_token=token):
+            return _build_settle(lock_path(entity, message, token), operation.settlement)
+
+
+def lock_path(entity: EntityPath, message: str, lock_token: str) -> str:
+    """The path at which a locked message is settled and renewed."""
+    return f"{_messages_path(entity)}/{quote(message, safe='')}/{quote(lock_token, safe='')}"
 
 
 def _messages_path(entity: EntityPath) -> str:
@@ -194,13 +199,17 @@ def _path(request: Request) -> str:
     return request.target.partition("?")[0].removeprefix("/")
 
 
-# Both are cached, because most requests are sends to few entities.
+def _entity(path: str, tail: int) -> EntityPath:
+    """The entity that is named by all segments except the last `tail` ones."""
+    return _entity_named(path.rsplit("/", tail)[0])
+
+
+# Both are cached, because most requests are for few entities, and the path is looked at repeatedly.
 
 
 @functools.lru_cache(maxsize=1024)
-def _entity(path: str, tail: int) -> EntityPath:
-    """The entity that is named by all segments except the last `tail` ones."""
-    return EntityPath.parse(unquote("/".join(path.split("/")[:-tail])))
+def _entity_named(name: str) -> EntityPath:
+    return EntityPath.parse(unquote(name))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -323,10 +332,6 @@ def _parse_locked(
 
 def _wrong_method(request: Request) -> InvalidRequest:
     return InvalidRequest(f"method {request.method} is not known for {request.path!r:.300}")
-
-
-def _lock_path(path: str, operation: SettleMessage | RenewLock) -> str:
-    return f"{path}/{quote(operation.message, safe='')}/{quote(operation.lock_token, safe='')}"
 
 
 def _build_settle(path: str, settlement: Settlement) -> Request:
