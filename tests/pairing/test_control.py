@@ -16,8 +16,10 @@ from gateway.domain.events.gateway import (
 )
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
-from gateway.domain.operators.control import Action, ControlAnswer, Operator, Order
+from gateway.domain.operators.control import MOST, Action, ControlAnswer, Operator, Order
+from gateway.domain.operators.probe import ProbeOrder
 from gateway.pairing.control import Control
+from gateway.pairing.entity_cache import KnownEntities
 from gateway.pairing.options import EntityRule
 from gateway.pairing.pair import Pair
 from gateway.pairing.syphon.syphon import Syphon
@@ -306,3 +308,101 @@ async def test_a_message_that_waits_on_a_paused_queue_stays_there(harness: Harne
     assert await harness.secondary.ids(QUEUE) == ["1"]
     [delivery] = await harness.secondary.deliveries(QUEUE)
     assert delivery.delivery_count == 0
+
+
+async def test_an_order_to_the_syphon_is_an_event_too(harness: Harness) -> None:
+    _, control, _ = await with_syphon(harness)
+    until = harness.after(600)
+
+    order(control, Action.PAUSE, "orders", reason="maintenance", until=until)
+
+    [called] = harness.events.of(ControlCalled)
+    assert (called.action, called.target, called.changed) == ("pause", "orders", True)
+    assert (called.reason, called.until) == ("maintenance", until.isoformat())
+
+
+@pytest.mark.parametrize("action", [Action.FAILOVER, Action.PAUSE])
+@pytest.mark.parametrize("seconds", [0.5, 12.0])
+async def test_an_order_ends_at_its_date_though_the_clock_is_read_each_half_minute(
+    harness: Harness, action: Action, seconds: float
+) -> None:
+    _, control, _ = await with_syphon(harness)
+    order(control, action, "bills", until=harness.after(3600))
+
+    order(control, action, "orders", until=harness.after(seconds))
+    await trio.sleep(seconds + 0.1)
+
+    assert [each.target for each in harness.events.of(ControlEnded)] == ["orders"]
+
+
+async def test_a_rate_that_one_of_two_syphons_has_is_a_change(harness: Harness) -> None:
+    pair = await harness.pair()
+    syphons = [harness.make_syphon(states=pair.states, pauses=pair.pauses) for _ in range(2)]
+    syphons[0].limit_rate(10.0)
+
+    answer = order(control_of(harness, pair, *syphons), Action.RATE, rate=10.0)
+
+    assert answer.changed
+    assert [each.rate for each in syphons] == [10.0, 10.0]
+
+
+async def test_a_failback_of_everything_is_a_change_if_one_entity_was_away(
+    harness: Harness,
+) -> None:
+    pair, control = await steered(harness, failover_interval=0.0)
+    await send(pair, entity=BILLS)()
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE, entity=ORDERS)
+    await send(pair)()
+
+    assert order(control, Action.FAILBACK, "*").changed
+    assert not order(control, Action.FAILBACK, "*").changed
+
+
+async def test_a_state_lists_a_hundred_entities_and_counts_the_others(harness: Harness) -> None:
+    _, control = await steered(harness)
+    names = [f"queue-{number}" for number in range(MOST + 2)]
+
+    some, all_of_them = control.state(names), control.state(names[:MOST])
+
+    assert (len(some.entities), some.more_entities) == (MOST, 2)
+    assert (len(all_of_them.entities), all_of_them.more_entities) == (MOST, 0)
+
+
+async def test_a_probe_is_of_all_entities_that_any_target_names(harness: Harness) -> None:
+    pair, control = await steered(harness, failover_interval=0.0)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    for entity in (ORDERS, BILLS):
+        await send(pair, entity=entity)()
+
+    answer = await control.probe(ProbeOrder(targets=("orders", "bills")), ANN)
+
+    assert answer.probes.keys() == {"orders", "Bills"}
+    assert not any(each.answered for each in answer.probes.values())
+
+
+async def test_a_pair_without_a_prober_probes_nothing(harness: Harness) -> None:
+    pair, control = await steered(harness)
+    control.prober = None
+
+    with pytest.raises(NotSupported, match="no pair"):
+        await control.probe(ProbeOrder(targets=("orders",)), ANN)
+    assert pair.states.state_of(ORDERS) is State.PRIMARY
+
+
+async def test_an_answer_to_an_operator_has_the_states_after_the_order(harness: Harness) -> None:
+    _, control = await steered(harness)
+
+    answer = await control.order(Order(action=Action.FAILOVER, targets=("orders",)), ANN)
+
+    assert answer.after.entities == {"orders": "pinned"}
+
+
+async def test_the_queue_of_a_syphon_and_a_paused_entity_are_known_names(harness: Harness) -> None:
+    pair, control, _ = await with_syphon(harness)
+    control.known = KnownEntities(primary=harness.primary.broker)
+    await send(pair)()
+    order(control, Action.PAUSE, "later")
+
+    for target in (QUEUE.name, "later"):
+        again = Order(action=Action.RESUME, targets=(target,))
+        assert (await control.order(again, ANN)).action == "resume"

@@ -1,0 +1,148 @@
+"""Orders that are given at other processes of the pair, and those that are told to them."""
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain.events.control import ControlEnded
+from gateway.domain.failover import State
+from gateway.domain.health.process_records import ORDERS_HOLD
+from gateway.domain.operators.control import Action, Operator, Order
+from gateway.domain.operators.given_orders import GivenOrder
+from gateway.pairing.control import Control
+from gateway.pairing.records.order_book import OrderBook
+from tests.pairing.harness import ORDERS, Harness, control_of, message, virtual_time
+
+pytestmark = virtual_time
+
+ANN = Operator(name="ann", peer="127.0.0.1:5000")
+
+
+@attrs.frozen
+class Stand:
+    """A process with a pair and a syphon, which knows of another process."""
+
+    harness: Harness
+    control: Control
+    book: OrderBook
+
+    def hear(self, action: Action, **fields: object) -> None:
+        now = self.harness.clock()
+        order = GivenOrder(
+            revision=1, process="p2", action=action, operator="bob", at=now, **fields
+        )  # type: ignore[arg-type]
+        self.control.follow((order,))
+
+    def give(self, action: Action, **fields: object) -> None:
+        self.control.execute(Order(action=action, **fields), ANN)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def stand(harness: Harness) -> Stand:
+    pair = await harness.pair()
+    syphon = harness.make_syphon(states=pair.states, pauses=pair.pauses)
+    control = control_of(harness, pair, syphon)
+    book = control.book = OrderBook(process="p1", clock=harness.clock)
+    await harness.nursery.start(control.run)
+    await harness.nursery.start(syphon.run)
+    return Stand(harness, control, book)
+
+
+async def test_an_order_of_another_process_holds_here_until_its_date(stand: Stand) -> None:
+    stand.hear(Action.PAUSE, targets=("orders",), until=stand.harness.after(12))
+    paused = stand.control.state().pauses
+    await trio.sleep(12.1)
+
+    assert [each.target for each in paused] == ["orders"]
+    assert stand.control.state().pauses == ()
+    assert len(stand.harness.events.of(ControlEnded)) == 1
+
+
+async def test_a_syphon_tells_at_once_that_it_follows(stand: Stand) -> None:
+    before = stand.control.told.version
+
+    stand.hear(Action.PAUSE, targets=("orders",))
+
+    assert stand.control.told.version == before + 1
+
+
+async def test_a_gateway_without_a_syphon_has_nothing_to_tell(stand: Stand) -> None:
+    stand.control.syphons = ()
+    before = stand.control.told.version
+
+    stand.hear(Action.FAILOVER, targets=("orders",))
+
+    assert stand.control.told.version == before
+
+
+async def test_orders_of_others_end_when_they_are_heard_no_more(stand: Stand) -> None:
+    stand.hear(Action.FAILOVER, targets=("orders",))
+    hold = ORDERS_HOLD.total_seconds()
+    await trio.sleep(hold - 1)
+    stand.control.forget_expired()
+    before = stand.control.state(["orders"]).entities
+    await trio.sleep(1)
+    stand.control.forget_expired()
+
+    assert before == {"orders": State.PINNED.value}
+    assert stand.control.state(["orders"]).entities == {"orders": State.PRIMARY.value}
+
+
+async def test_a_process_without_others_has_none_to_forget(stand: Stand) -> None:
+    stand.control.book = None
+
+    stand.control.forget_expired()
+
+    assert stand.control.state().pins == ()
+
+
+async def test_a_rate_from_before_a_restart_holds_from_its_start(harness: Harness) -> None:
+    pair = await harness.pair()
+    syphon = harness.make_syphon(states=pair.states, pauses=pair.pauses)
+    control = control_of(harness, pair, syphon)
+    control.book = OrderBook(process="p1", clock=harness.clock)
+    control.book.give(Order(action=Action.RATE, rate=7.0), "bob")
+
+    await harness.nursery.start(control.run)
+
+    assert syphon.rate == 7.0
+
+
+@pytest.mark.parametrize("action", [Action.FAILOVER, Action.PAUSE])
+async def test_an_order_that_changes_nothing_is_not_told_again(
+    stand: Stand, action: Action
+) -> None:
+    stand.give(action, targets=("orders",))
+    told = stand.book.revision
+    stand.give(action, targets=("orders",))
+
+    assert stand.book.revision == told > 0
+
+
+@pytest.mark.parametrize("action", [Action.FAILBACK, Action.RESUME])
+async def test_the_end_of_an_order_is_told_though_it_changes_nothing_here(
+    stand: Stand, action: Action
+) -> None:
+    stand.give(action, targets=("orders",))
+
+    assert stand.book.revision > 0
+
+
+async def test_a_syphon_alone_follows_a_pin_until_its_date(harness: Harness) -> None:
+    pair = await harness.pair()
+    syphon = harness.make_syphon(pauses=pair.pauses)
+    control = attrs.evolve(
+        control_of(harness, pair, syphon), states=None, entity_cache=None, prober=None
+    )
+    control.book = OrderBook(process="p1", clock=harness.clock)
+    await harness.nursery.start(control.run)
+    await harness.nursery.start(syphon.run)
+    order = Order(action=Action.FAILOVER, targets=("orders",), until=harness.after(100))
+    control.execute(order, ANN)
+    await harness.divert(message("1"))
+    await trio.sleep(99)
+    before = await harness.primary.ids(ORDERS)
+    await trio.sleep(60)
+
+    assert (before, await harness.primary.ids(ORDERS)) == ([], ["1"])
+    assert [each.action for each in harness.events.of(ControlEnded)] == ["failback"]
