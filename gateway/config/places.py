@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from gateway.brokers.entra.options import CredentialOptions
-from gateway.config.endpoints import is_loopback
+from gateway.config.endpoints import STORAGE_QUEUE, is_loopback
 from gateway.config.options import Namespace
 from gateway.config.problems import is_installed
 from gateway.domain.errors import InvalidRequest, needs_extra
@@ -214,3 +214,8 @@ def _host(name: str) -> str:
 def has_sessions(namespace: Namespace) -> bool:
     """True if queues of the namespace may require sessions."""
     return namespace.url.partition(":")[0].lower() in HAVE_SESSIONS
+
+
+def keeps_order(namespace: Namespace) -> bool:
+    """True if a receiver gets messages of a queue in the order in which they were sent."""
+    return namespace.url.partition(":")[0].lower() != STORAGE_QUEUE

@@ -751,6 +751,26 @@ def test_of_several_hosts_none_names_the_pair() -> None:
     assert label_of("rabbitmqs://g@a.example,b.example") == ""
 
 
+@pytest.mark.parametrize(
+    ("url", "scheme", "text"),
+    [
+        ("embedded:east.db", "storage-queue", "the primary east is a Storage Queue, which doesn't"),
+        ("embedded:west.db", "storage-queue", "the secondary west is a Storage Queue, which"),
+        ("embedded:west.db", "rabbitmq", "the secondary west has no sessions, by which syphons"),
+    ],
+)
+def test_ordered_entities_need_namespaces_that_keep_an_order(
+    url: str, scheme: str, text: str
+) -> None:
+    location = {
+        "storage-queue": "storage-queue:UseDevelopmentStorage=true",
+        "rabbitmq": "rabbitmq://gateway@west.example",
+    }
+    pair = PAIR.replace(url, location[scheme])
+
+    assert any(text in each for each in problems(f"{pair}\nordered = ['orders']\n"))
+
+
 def test_leases_on_a_store_of_this_process_are_a_warning(tmp_path: Path) -> None:
     text = f"{PAIR}\nordered = ['orders']\norder_lease = 'wait'\n"
 

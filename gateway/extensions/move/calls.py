@@ -1,6 +1,6 @@
 """Executes the operators' orders for moves."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -43,6 +43,7 @@ class MoveCalls:
     mover: EntityMover
     to: str  # the name of the new namespace
     keeps_order: Callable[[EntityPath], bool]
+    loses_order: bool = False  # the new namespace doesn't keep the order of its messages
     clock: WallClock
     observer: Observer
 
@@ -58,7 +59,19 @@ class MoveCalls:
 
     async def _planned(self, targets: Sequence[str]) -> list[PlannedMove]:
         old, new = self.broker.sides
-        return await Planning(old=old, new=new).plan(targets, self.broker.entities)
+        found = await Planning(old=old, new=new).plan(targets, self.broker.entities)
+        return [
+            attrs.evolve(each, problems=(*each.problems, *self._problems_of_order(each)))
+            for each in found
+        ]
+
+    def _problems_of_order(self, planned: PlannedMove) -> Iterator[str]:
+        if not self._is_ordered(planned):
+            return
+        if planned.messages is None and not planned.is_topic:
+            yield "its order is kept, and nobody counts its messages: its move would never end"
+        if self.loses_order:
+            yield "its order is kept, and a Storage Queue doesn't keep the order of its messages"
 
     async def execute(self, order: MoveOrder, operator: Operator) -> MovesAnswer:
         """
@@ -100,12 +113,6 @@ class MoveCalls:
             return found
         planned = await self._planned(order.targets)
         problems = [f"{each.entity}: {text}" for each in planned for text in each.problems]
-        problems += [
-            f"{each.entity}: its order is kept, and nobody counts its messages: its move would"
-            " never end"
-            for each in planned
-            if self._is_ordered(each) and each.messages is None and not each.is_topic
-        ]
         if problems and not order.force:
             raise InvalidRequest(f"{'; '.join(problems)}; --force starts all the same")
         planning = Planning(old=self.broker.sides[0], new=self.broker.sides[1])

@@ -10,6 +10,8 @@ from gateway.app.assembly.parts import Feature, Parts, ProcessPlan
 from gateway.app.assembly.wrapper_rows import WrapperRow, Wrapping
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.control_calls import Executors
+from gateway.config.options import Namespace
+from gateway.config.places import keeps_order
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.extensions.move.options import MOVE as OPTIONS
@@ -23,12 +25,12 @@ if TYPE_CHECKING:
 
 def make(plan: ProcessPlan) -> Feature | None:
     options = plan.config.of(OPTIONS)
-    return None if options is None else _MoveFeature(options.to)
+    return None if options is None else _MoveFeature(plan.config.namespaces[options.to])
 
 
 @attrs.frozen
 class _MoveFeature(Feature):
-    to: str
+    to: Namespace
 
     def executors(self, parts: Parts) -> Executors:
         from gateway.extensions.move.calls import MoveCalls
@@ -38,7 +40,8 @@ class _MoveFeature(Feature):
         moving = MoveCalls(
             broker=mover.broker,
             mover=mover,
-            to=self.to,
+            to=self.to.name,
+            loses_order=not keeps_order(self.to),
             keeps_order=_never if parts.pair is None else parts.pair.broker.keeps_order,
             clock=parts.plan.runtime.now,
             observer=parts.plan.runtime.observer,

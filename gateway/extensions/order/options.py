@@ -6,9 +6,8 @@ from typing import Final
 
 import attrs
 
-from gateway.config.endpoints import STORAGE_QUEUE
 from gateway.config.options import Config, Pairing
-from gateway.config.places import HAVE_SESSIONS, hosts_of, location_of
+from gateway.config.places import HAVE_SESSIONS, has_sessions, hosts_of, keeps_order, location_of
 from gateway.extensions.tables import Table
 
 
@@ -83,21 +82,19 @@ def _ordered(config: Config, pairing: Pairing, order: OrderOptions) -> Iterator[
     for index, pattern in enumerate(order.ordered):
         if not pattern.strip():
             yield f"pairing.ordered[{index}]: an entity or a pattern expected"
-    for role, name, able in (
-        ("primary", pairing.primary, None),
-        ("secondary", pairing.secondary, HAVE_SESSIONS),
-    ):
+    for role, name in (("primary", pairing.primary), ("secondary", pairing.secondary)):
         namespace = config.namespaces.get(name)
-        scheme = "" if namespace is None else namespace.url.partition(":")[0].lower()
-        if scheme == STORAGE_QUEUE:
+        if namespace is None:
+            continue
+        if not keeps_order(namespace):
             yield (
                 f"pairing.ordered: the {role} {name} is a Storage Queue, which doesn't keep the"
                 " order of its messages"
             )
-        elif scheme and able is not None and scheme not in able:
+        elif role == "secondary" and not has_sessions(namespace):
             yield (
                 f"pairing.ordered: the {role} {name} has no sessions, by which syphons keep the"
-                f" order; {', '.join(sorted(able))} have them"
+                f" order; {', '.join(sorted(HAVE_SESSIONS))} have them"
             )
     if config.serving_processes > 1:
         yield (

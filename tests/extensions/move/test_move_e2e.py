@@ -1,18 +1,26 @@
 """`pairgate move` of a running gateway, under load, with the process killed at each stage."""
 
+import json
 import shlex
+from pathlib import Path
 
 import pytest
 import trio
 
+from tests.brokers.conftest import azurites
+from tests.brokers.storage_queue.azurites import Azurites, url_of
 from tests.e2e.commands import ADMIN, run
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rest import request, send, take
 from tests.extensions.move.load import Load
 from tests.extensions.move.ordering import move, until
+from tests.harness.azurite import KEY
+from tests.harness.secret_files import write_secret
 from tests.pages import blocks
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+__all__ = ["azurites"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.shared, pytest.mark.timeout(240)]
 
 PAIR = (
     """
@@ -184,3 +192,24 @@ async def test_the_commands_of_the_page_are_taken_in_their_order(gateways: Gatew
         assert (program, code) == ("pairgate", 0), errors
 
     await until(gateway, "old")  # the page's roll back
+
+
+async def test_a_plan_says_that_a_storage_queue_keeps_no_order(
+    gateways: Gateways, azurites: Azurites, tmp_path: Path
+) -> None:
+    write_secret(tmp_path / "key", KEY)
+    url = f"storage-queue:{url_of(azurites.port('primary'))}"
+    new = f'url = "{url}"\nkey = {{ file = "{tmp_path / "key"}" }}'
+    ordered = 'ordered = ["orders"]\n\n[move]'
+    pair = PAIR.replace('url = "embedded:new.db"', new).replace("[move]", ordered)
+    gateway = await gateways.start(pair)
+    queue = (QUEUE % ("PT1M", 10)).encode()
+    await request(gateway.address, "PUT", "/orders?api-version=2021-05", queue)
+
+    _, output, errors = await run(gateway.folder, "move", "plan", "orders", "--json")
+    code, _, refusal = await run(gateway.folder, "move", "start", "orders")
+
+    text = "its order is kept, and a Storage Queue doesn't keep the order of its messages"
+    assert text in json.loads(output)["entities"][0]["problems"], errors
+    assert code != 0
+    assert f"orders: {text}" in refusal

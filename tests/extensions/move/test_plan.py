@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import attrs
 import pytest
 
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -96,6 +97,41 @@ async def test_a_start_with_problems_is_refused_unless_it_is_forced(stand: MoveS
 
     assert refused == ()
     assert (await gateway.state()).stage.value == "to-new"
+
+
+class Uncounted(ReceiveWrapper):
+    """A namespace that doesn't count the messages of its queues."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    @property
+    def inner(self) -> Broker:
+        return self.broker
+
+    async def inspect(self, entity: EntityPath):
+        return attrs.evolve(await self.broker.inspect(entity), active=None)
+
+    async def describe(self, entity: EntityPath):
+        return attrs.evolve(await self.broker.describe(entity), active=None)
+
+
+@pytest.mark.parametrize("keeps_order", [True, False])
+async def test_an_ordered_entity_that_would_lose_its_order_or_never_move_is_named(
+    stand: MoveStand, keeps_order: bool
+) -> None:
+    gateway = await stand.gateway(moves=False, keeps_order=keeps_order)
+    old, new = gateway.broker.sides
+    broker = attrs.evolve(gateway.broker, sides=(Uncounted(old), new))
+    moving = attrs.evolve(gateway.moving, broker=broker, loses_order=True)
+
+    plan = await moving.plan(PlanOrder(targets=("orders",)), OPERATOR)
+
+    told = (
+        "its order is kept, and nobody counts its messages: its move would never end",
+        "its order is kept, and a Storage Queue doesn't keep the order of its messages",
+    )
+    assert plan.entities[0].problems == (told if keeps_order else ())
 
 
 async def test_an_entity_that_move_does_not_name_is_refused(stand: MoveStand) -> None:
