@@ -56,6 +56,19 @@ async def _storage_queue(folder: Path) -> AsyncIterator[str]:
         yield f'url = "{url}"\nkey = {{ file = "{secret}" }}'
 
 
+@asynccontextmanager
+async def storage_queue_of_gateway(folder: Path) -> AsyncIterator[str]:
+    """As a storage account, by another Pairgate: Azurite is slow with thousands of messages."""
+    secret = folder / "secret"
+    write_secret(secret, ACCOUNT_KEY)
+    async with open_fleet(folder) as fleet:
+        config = broker_config().replace('"service-bus-http"', '"storage-queue"')
+        port = (await fleet.start("store", config)).port
+        place = f"QueueEndpoint=http://127.0.0.1:{port}/{ACCOUNT}"
+        url = f"storage-queue:AccountName={ACCOUNT};{place}"
+        yield f'url = "{url}"\nkey = {{ file = "{secret}" }}'
+
+
 NAMESPACES: Final[dict[str, Callable[[Path], AbstractAsyncContextManager[str]]]] = {
     "embedded": _embedded,
     "servicebus": partial(_service_bus, is_rest=False),
