@@ -12,19 +12,24 @@ from pamqp import base, commands
 
 from gateway.changes import Changes
 from gateway.domain.bounded import Bounded
+from gateway.wire.rabbitmq.errors import PRECONDITION_FAILED, RESOURCE_LOCKED
 from gateway.wire.rabbitmq.frames import method_frame, with_any_name
 
 _MOST: Final = 20_000  # queues, exchanges and bindings: some megabytes
 _Declare = commands.Queue.Declare | commands.Exchange.Declare
 _Bind = commands.Queue.Bind | commands.Exchange.Bind
-_QUEUE: Final = ("durable", "exclusive", "auto_delete", "arguments")
+_QUEUE: Final = ("exclusive", "durable", "auto_delete", "arguments")
 _EXCHANGE: Final = ("exchange_type", "durable", "auto_delete", "internal", "arguments")
 _IN_EACH_VHOST: Final = ("", "amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic")
 _Key = tuple[str, ...]
 
 
 class Inequivalent(Exception):
-    """A declaration with other arguments than those of the primary: 406."""
+    """A declaration with other arguments than those of the primary; `code` tells it the client."""
+
+    def __init__(self, text: str, code: int = PRECONDITION_FAILED) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @attrs.frozen
@@ -134,8 +139,18 @@ class KnownTopology:
 
 
 def _values(request: _Declare) -> tuple[Any, ...]:
-    names = _QUEUE if isinstance(request, commands.Queue.Declare) else _EXCHANGE
-    return tuple(getattr(request, name) or None for name in names)
+    if isinstance(request, commands.Exchange.Declare):
+        return tuple(getattr(request, name) or None for name in _EXCHANGE)
+    # Of a queue's arguments RabbitMQ compares those that it knows.
+    arguments = {
+        name: value for name, value in (request.arguments or {}).items() if name.startswith("x-")
+    }
+    return (
+        request.exclusive or None,
+        request.durable or None,
+        request.auto_delete or None,
+        arguments or None,
+    )
 
 
 def check_declaration(vhost: str, request: _Declare, current: Sequence[Any]) -> None:
@@ -148,12 +163,24 @@ def check_declaration(vhost: str, request: _Declare, current: Sequence[Any]) -> 
     names = _QUEUE if isinstance(request, commands.Queue.Declare) else _EXCHANGE
     _, kind, name, *_ = _key_of(vhost, request)
     for each, received, there in zip(names, _values(request), current, strict=True):
-        if received != (there or None):
-            argument, ours, theirs = _difference(each, received, there)
-            raise Inequivalent(
-                f"PRECONDITION_FAILED - inequivalent arg '{argument}' for {kind} '{name}'"
-                f" in vhost '{vhost}': received {ours} but current is {theirs}"
-            )
+        if _comparable(received) == _comparable(there):
+            continue
+        if each == "exclusive":
+            where = f"queue '{name}' in vhost '{vhost}'"
+            text = f"RESOURCE_LOCKED - cannot obtain exclusive access to locked {where}"
+            raise Inequivalent(text, RESOURCE_LOCKED)
+        argument, ours, theirs = _difference(each, received, there)
+        raise Inequivalent(
+            f"PRECONDITION_FAILED - inequivalent arg '{argument}' for {kind} '{name}'"
+            f" in vhost '{vhost}': received {ours} but current is {theirs}"
+        )
+
+
+def _comparable(value: Any) -> Any:
+    """The value of a field so that in arguments 10 and 10.0 differ, as RabbitMQ has it."""
+    if isinstance(value, Mapping):
+        value = {name: (isinstance(each, float), each) for name, each in value.items()}
+    return value or None
 
 
 def _difference(name: str, received: Any, current: Any) -> tuple[str, str, str]:
@@ -163,11 +190,8 @@ def _difference(name: str, received: Any, current: Any) -> tuple[str, str, str]:
     if name != "arguments":
         return name, _shown_bit(received), _shown_bit(current)
     ours, theirs = received or {}, current or {}
-    argument = next(
-        each
-        for each in {**ours, **theirs}
-        if (each in ours, ours.get(each)) != (each in theirs, theirs.get(each))
-    )
+    left, right = _comparable(ours) or {}, _comparable(theirs) or {}
+    argument = next(each for each in {**ours, **theirs} if left.get(each) != right.get(each))
     return argument, _shown(ours, argument), _shown(theirs, argument)
 
 

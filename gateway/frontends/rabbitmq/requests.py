@@ -295,7 +295,7 @@ class Requests:
             if answer is None:
                 answer = self._answer_to_declare(channel, method)
         except Inequivalent as error:
-            self._publishes.close_channel(channel, PRECONDITION_FAILED, str(error), method.index)
+            self._publishes.close_channel(channel, error.code, str(error), method.index)
             return True
         if answer is None:
             return False

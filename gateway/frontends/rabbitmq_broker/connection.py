@@ -23,7 +23,7 @@ from gateway.frontends.rabbitmq.session import CLOSED
 from gateway.frontends.rabbitmq_broker.channel import ServedChannel
 from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner, ConsumerCount
 from gateway.frontends.rabbitmq_broker.direct_replies import DirectReplies
-from gateway.frontends.rabbitmq_broker.logins import TUNE, admit, greeting
+from gateway.frontends.rabbitmq_broker.logins import TUNE, admit, check_tuned, greeting
 from gateway.frontends.rabbitmq_broker.publishing import ArrivedPublish
 from gateway.frontends.rabbitmq_broker.refusals import (
     CHANNEL_ERROR,
@@ -191,12 +191,9 @@ class ServedConnection:
         self._login.from_client(frame)
         match method:
             case commands.Connection.StartOk():
-                try:
-                    self._claim = admit(self._login, self._target.authorizer)
-                except NotAuthorized:
-                    self._refuse_login(method)
-                    return
-                self._say(TUNE)
+                self._admit(method)
+            case commands.Connection.TuneOk():
+                check_tuned(method)
             case commands.Connection.Open():
                 if self._claim is None:
                     raise ProtocolError("connection.open before the login")
@@ -205,6 +202,14 @@ class ServedConnection:
                 self._say(commands.Connection.OpenOk())
             case commands.Connection.Close():
                 self._finish(commands.Connection.CloseOk())
+
+    def _admit(self, start: commands.Connection.StartOk) -> None:
+        try:
+            self._claim = admit(self._login, self._target.authorizer)
+        except NotAuthorized:
+            self._refuse_login(start)
+        else:
+            self._say(TUNE)
 
     def _refuse_login(self, start: commands.Connection.StartOk) -> None:
         capabilities = (start.client_properties or {}).get("capabilities")

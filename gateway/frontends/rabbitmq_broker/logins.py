@@ -12,7 +12,9 @@ from gateway.domain.access import TokenClaim
 from gateway.domain.errors import NotAuthorized
 from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
 from gateway.frontends.rabbitmq.login import MAX_CHANNELS, ClientLogin
+from gateway.frontends.rabbitmq_broker.refusals import ClientRefused
 from gateway.wire.openid.jwt import looks_like_jwt
+from gateway.wire.rabbitmq.errors import NOT_ALLOWED
 
 # Clients read product and version before they ask for more: that of a RabbitMQ whose methods are
 # those that are served.
@@ -30,6 +32,7 @@ _CAPABILITIES: Final = (
 _PASSWORDS: Final = "PLAIN AMQPLAIN"
 _EXTERNAL: Final = "EXTERNAL"
 _MAX_FRAME: Final = 131_072  # bytes: RabbitMQ's default
+_MIN_FRAME: Final = 4096  # bytes that each side must take (AMQP 0-9-1, 4.2.3)
 _HEARTBEAT: Final = 60  # seconds, too
 _GUEST: Final = "guest"
 
@@ -50,6 +53,14 @@ def greeting(authorizer: Authorizer) -> commands.Connection.Start:
     return commands.Connection.Start(
         server_properties=_SERVER, mechanisms=mechanisms, locales="en_US"
     )
+
+
+def check_tuned(answer: commands.Connection.TuneOk) -> None:
+    """Raises: ClientRefused: the client takes no frames of the least size."""
+    size = answer.frame_max or _MIN_FRAME  # 0: no limit
+    if size < _MIN_FRAME:
+        limit = f"lower than the minimum allowed value ({_MIN_FRAME})"
+        raise ClientRefused(NOT_ALLOWED, f"negotiated frame_max = {size} is {limit}")
 
 
 def admit(login: ClientLogin, authorizer: Authorizer) -> TokenClaim:

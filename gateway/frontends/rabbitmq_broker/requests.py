@@ -47,6 +47,7 @@ class ChannelRequests:
             if handler is None:
                 text = f"{request.name} isn't a client's method here"
                 raise ClientRefused(COMMAND_INVALID, text)
+            _strip_names(request)
             await handler(self, request)
 
     # --- queues
@@ -195,6 +196,18 @@ class ChannelRequests:
         self._owner.say(commands.Tx.RollbackOk())
 
 
+_ADMINISTERS: Final = (
+    commands.Queue.Declare,
+    commands.Queue.Delete,
+    commands.Queue.Purge,
+    commands.Queue.Bind,
+    commands.Queue.Unbind,
+    commands.Exchange.Declare,
+    commands.Exchange.Delete,
+    commands.Exchange.Bind,
+    commands.Exchange.Unbind,
+)
+_NAMES: Final = frozenset({"queue", "exchange", "source", "destination"})
 _HANDLERS: Final[dict[type[base.Frame], Callable[[ChannelRequests, Any], Awaitable[None]]]] = {
     commands.Queue.Declare: ChannelRequests.declare_queue,
     commands.Queue.Delete: ChannelRequests.delete_queue,
@@ -217,3 +230,11 @@ _HANDLERS: Final[dict[type[base.Frame], Callable[[ChannelRequests, Any], Awaitab
     commands.Tx.Commit: ChannelRequests.commit,
     commands.Tx.Rollback: ChannelRequests.roll_back,
 }
+
+
+def _strip_names(request: base.Frame) -> None:
+    """RabbitMQ takes line ends out of the names of queues and exchanges that are administered."""
+    if isinstance(request, _ADMINISTERS):
+        for field in _NAMES.intersection(request.__slots__):
+            stripped = getattr(request, field).replace("\r", "").replace("\n", "")
+            setattr(request, field, stripped)

@@ -564,7 +564,7 @@ def _check_arguments(new: Binding, exchange: RoutingExchange) -> None:
 
 
 def _refusal_of(error: Inequivalent) -> ClientRefused:
-    return ClientRefused(PRECONDITION_FAILED, str(error).partition(" - ")[2])
+    return ClientRefused(error.code, str(error).partition(" - ")[2])
 
 
 def _exchange_of(request: commands.Exchange.Declare) -> RoutingExchange:

@@ -7,7 +7,9 @@ import trio
 from pamqp import commands
 
 from gateway.frontends.rabbitmq.known_topology import KnownTopology
-from tests.frontends.rabbitmq_broker.site import Client, site
+from gateway.wire.rabbitmq.frames import with_any_name
+from tests.frontends.rabbitmq.peers import Peer, log_in
+from tests.frontends.rabbitmq_broker.site import GUEST, Client, site
 
 
 async def bound(client: Client, kind: str, *keys: str, **arguments: Any) -> None:
@@ -300,3 +302,48 @@ async def test_a_reply_goes_straight_to_the_channel_that_asked(autojump_clock) -
         await server.hears(commands.Basic.Return)
 
     assert answer.body == b"answer"
+
+
+@pytest.mark.parametrize(
+    ("other", "code", "text"),
+    [
+        ({"exclusive": True}, 405, "cannot obtain exclusive access to locked queue 'orders'"),
+        ({"arguments": {"x-message-ttl": 1000.0}}, 406, "inequivalent arg 'x-message-ttl'"),
+    ],
+)
+async def test_a_queue_that_is_declared_otherwise_is_refused(
+    autojump_clock, other: dict[str, Any], code: int, text: str
+) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders", x_message_ttl=1000)
+
+        again = {"arguments": {"x-message-ttl": 1000}, **other}
+        await client.is_refused(commands.Queue.Declare(queue="orders", **again), code, text)
+
+
+async def test_an_argument_without_effect_is_not_compared(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+
+        assert (await client.declares("orders", remark="ours")).queue == "orders"
+
+
+async def test_a_queue_is_declared_without_the_line_ends_of_its_name(autojump_clock) -> None:
+    request = commands.Queue.Declare()
+    request.queue = "or\r\nders\n"
+    async with site() as here:
+        client = await here.connect()
+
+        assert (
+            await client.asks(with_any_name(request), commands.Queue.DeclareOk)
+        ).queue == "orders"
+        assert await client.count("orders") == 0
+
+
+async def test_a_client_that_takes_smaller_frames_than_it_must_is_refused(autojump_clock) -> None:
+    async with site() as here:
+        client = Peer(here.opened().stream)
+        with pytest.raises(AssertionError, match=r"Connection\.Close"):
+            await log_in(client, frame_max=100, **GUEST)
