@@ -75,8 +75,21 @@ class BrokerTarget:
 
 
 @attrs.define(eq=False)
+class _Unfinished:
+    """The bytes of publishes whose frames haven't all arrived."""
+
+    size: int = 0
+
+    def count(self) -> int:
+        return self.size
+
+
+@attrs.define(eq=False)
 class ServedConnection:
-    """Serves one client; `run` returns at its end."""
+    """
+    Serves one client; `run` returns at its end. Nothing that it has refers to it then: Python finds
+    a circle of objects much later than their bytes should be free.
+    """
 
     _stream: trio.abc.Stream
     _target: BrokerTarget
@@ -88,7 +101,7 @@ class ServedConnection:
     _held_back: HeldBackStream = attrs.field(init=False)
     _channels: dict[int, ServedChannel] = attrs.field(factory=dict, init=False)
     _consumers: ConsumerCount = attrs.field(factory=ConsumerCount, init=False)
-    _unfinished: int = attrs.field(default=0, init=False)  # bytes
+    _unfinished: _Unfinished = attrs.field(factory=_Unfinished, init=False)
     _heard: float = attrs.field(default=0.0, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
 
@@ -98,7 +111,7 @@ class ServedConnection:
             target.most_waiting, target.most_bytes, load_now=current_visit().load
         )
         self._held_back = HeldBackStream(
-            self._stream, self._pending, unfinished=lambda: self._unfinished
+            self._stream, self._pending, unfinished=self._unfinished.count
         )
 
     async def run(self) -> None:
@@ -119,6 +132,7 @@ class ServedConnection:
         finally:
             self._pending.forget()
             self._target.vhost.finish_connection(self)
+            self._channels.clear()
 
     async def _until_end_of(self, part: Callable[[], Awaitable[None]]) -> None:
         await part()
@@ -298,7 +312,7 @@ class ServedConnection:
             raise ClientRefused(UNEXPECTED_FRAME, "content without a method")
         elif frame.method_index == commands.Basic.Publish.index:
             channel.incoming = RelayedContent(frame)
-            self._unfinished += channel.incoming.size
+            self._unfinished.size += channel.incoming.size
         else:
             method = frame.method()
             if isinstance(method, commands.Channel.Open):
@@ -332,7 +346,7 @@ class ServedConnection:
             max_frame=self._login.max_frame + OVERHEAD,
             hears_cancels=self._login.hears_cancels,
             check=self._check,
-            refuse=lambda refusal, index: self._refuse(self._channels[number], refusal, index),
+            refuse=lambda refusal, index: self._refuse(number, refusal, index),
             pending=self._pending,
             consumers=self._consumers,
             identity=self,
@@ -358,23 +372,23 @@ class ServedConnection:
         if frame.kind == HEADER and len(frame.payload) >= LEAST_HEADER:
             (size,) = BODY_SIZE.unpack_from(frame.payload, 4)
             if size > LARGEST:
-                self._unfinished -= content.size
+                self._unfinished.size -= content.size
                 channel.incoming = None
                 text = f"message size {size} is larger than configured max size {LARGEST}"
                 refusal = ClientRefused(PRECONDITION_FAILED, text)
-                self._refuse(channel, refusal, commands.Basic.Publish.index)
+                self._refuse(channel.owner.number, refusal, commands.Basic.Publish.index)
                 return
         before = content.size
         content.add(frame, LARGEST)
-        self._unfinished += content.size - before
-        if self._unfinished > _MOST_UNFINISHED:
+        self._unfinished.size += content.size - before
+        if self._unfinished.size > _MOST_UNFINISHED:
             raise ClientRefused(RESOURCE_ERROR, "too many unfinished messages at a time")
         if content.is_whole:
             self._publish(channel, content)
 
     def _publish(self, channel: ServedChannel, content: RelayedContent) -> None:
         channel.incoming = None
-        self._unfinished -= content.size
+        self._unfinished.size -= content.size
         method = content.method.method()
         if not isinstance(method, commands.Basic.Publish):
             raise ClientRefused(SYNTAX_ERROR, "basic.publish expected")
@@ -384,16 +398,17 @@ class ServedConnection:
         self._pending.begin(content.size)
         channel.put(ArrivedPublish(method, stored, content.size), content.size)
 
-    def _refuse(self, channel: ServedChannel, refusal: ClientRefused, index: int) -> None:
+    def _refuse(self, number: int, refusal: ClientRefused, index: int) -> None:
         """Close the channel, or the connection, for an error."""
-        if channel.is_closed or self._is_ending:
+        channel = self._channels.get(number)
+        if channel is None or channel.is_closed or self._is_ending:
             return
         if not refusal.is_of_channel:
             self._close(refusal, index)
             return
         channel.is_closed = True
         if channel.incoming is not None:
-            self._unfinished -= channel.incoming.size
+            self._unfinished.size -= channel.incoming.size
             channel.incoming = None
         class_id, method_id = divmod(index, 0x10000)
         close = commands.Channel.Close(refusal.code, "", class_id, method_id)

@@ -1,14 +1,16 @@
 """A client that reads nothing, or says more than it may, harms itself alone."""
 
+import gc
+
 import pytest
 import trio
 from pamqp import commands, header
-from trio.testing import lockstep_stream_pair
+from trio.testing import lockstep_stream_pair, wait_all_tasks_blocked
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 from gateway.frontends.rabbitmq.outbox import HIGH_WATER
-from gateway.frontends.rabbitmq_broker.connection import LARGEST
+from gateway.frontends.rabbitmq_broker.connection import LARGEST, ServedConnection
 from gateway.frontends.rabbitmq_broker.routing import RoutingExchange, RoutingTable, binding
 from gateway.wire.rabbitmq.frames import HEAD, content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER
@@ -166,6 +168,27 @@ async def test_a_wrong_frame_closes_the_connection(
         await client.stream.send_all(frames)
 
         await closed_with(client, code)
+
+
+async def test_a_connection_that_ends_is_free_without_a_collection(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        consume = commands.Basic.Consume(queue="orders", consumer_tag="workers")
+        await client.asks(consume, commands.Basic.ConsumeOk)
+        await client.publish(LARGE, "orders")
+        await client.hears(commands.Basic.Deliver)
+        await client.send(commands.Basic.Publish(routing_key="orders"))  # without its content
+        gc.collect()
+        gc.disable()
+        try:
+            await trio.aclose_forcefully(client.stream)
+            await wait_all_tasks_blocked()
+            left = [each for each in gc.get_objects() if isinstance(each, ServedConnection)]
+        finally:
+            gc.enable()
+
+    assert left == []
 
 
 def test_exchanges_that_end_one_after_the_other_need_no_stack() -> None:
