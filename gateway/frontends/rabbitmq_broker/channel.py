@@ -112,6 +112,9 @@ class ServedChannel:
         some, sizes = self._pop(kind, most, most_bytes)  # more may have arrived
         try:
             await handle(some)
+            if turn is not None and self._inbox:
+                # The tasks that a request has begun or ended are a part of its turn.
+                await trio.lowlevel.checkpoint()
         finally:
             if turn is not None:
                 turn.release()

@@ -137,6 +137,23 @@ async def test_a_client_with_many_connections_does_not_delay_another_one(autojum
     assert in_progress.count("heavy") <= 4 * 40
 
 
+async def test_a_publish_comes_between_the_requests_that_another_client_sent_at_once(
+    autojump_clock,
+) -> None:
+    async with shared() as (here, _):
+        light = await connected(here, "light")
+        await light.publish(b"x", "orders")
+        await light.hears(commands.Basic.Ack)
+        flood = [commands.Basic.Consume(queue="tasks", nowait=True)] * 200
+        await light.declares("tasks")
+        for heavy in [await connected(here, "heavy") for _ in range(4)]:
+            await heavy.send(*flood)
+        await light.publish(b"x", "orders")
+        await light.hears(commands.Basic.Ack)
+
+        assert 0 < len(here.vhost.queues["tasks"].consumers) < 200
+
+
 async def test_a_connection_that_ends_with_publishes_in_flight_gives_them_back(
     autojump_clock,
 ) -> None:
