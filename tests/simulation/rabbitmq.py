@@ -4,7 +4,7 @@ publisher that speaks to it.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -28,13 +28,14 @@ from gateway.wire.rabbitmq.content import write_content_header
 from gateway.wire.rabbitmq.errors import error_after_hand_over
 from gateway.wire.rabbitmq.frames import METHOD, content_frames, method_frame
 from gateway.wire.rabbitmq.properties import prepare, read
-from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader, RelayedContent
+from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader, RelayedContent, delivery_tag
 from tests.simulation.access import POLICY
 from tests.simulation.network import Network, Serve
 
 CHANNEL: Final = 1
 MAX_FRAME: Final = 131_072  # bytes: RabbitMQ's default
 LOGIN: Final = 10.0  # seconds
+WITH_CONTENT: Final = (commands.Basic.Return.index, commands.Basic.Deliver.index)
 CLOSED: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -126,11 +127,13 @@ class Connection:
     """A client's connection with one channel."""
 
     _stream: trio.abc.Stream
+    _on_delivery: Callable[[bytes], None] = lambda _: None  # is told its body
     _reader: FrameReader = attrs.field(factory=FrameReader)
     _waiting: dict[int, tuple[str, Publish]] = attrs.field(factory=dict)  # by delivery tag
     _returned: set[str] = attrs.field(factory=set)  # message ids
-    _content: RelayedContent | None = None  # of a return
+    _content: RelayedContent | None = None  # of a return or a delivery
     _tag: int = 0
+    _delivered: int = 0  # delivery tag of the last delivery without an acknowledgement; 0: none
     is_over: bool = False
 
     async def open(self) -> None:
@@ -175,12 +178,20 @@ class Connection:
             self._end(OutcomeUnknown("the connection has ended"))
         return publish
 
+    async def consume(self, queue: EntityPath) -> None:
+        """Begin a consumer, which acknowledges each message."""
+        await self._write(CHANNEL, commands.Basic.Consume(queue=queue.name))
+        await self._next()
+
     async def run(self) -> None:
         """Read until the connection ends; what has no confirm then is unknown."""
         try:
             while not self.is_over:
                 for frame in self._reader.feed(await self._receive()):
                     self._on_frame(frame)
+                acknowledged, self._delivered = self._delivered, 0
+                if acknowledged:
+                    await self._write(CHANNEL, commands.Basic.Ack(acknowledged, multiple=True))
         except CLOSED:
             self._end(OutcomeUnknown("the connection has ended"))
         await trio.aclose_forcefully(self._stream)
@@ -189,13 +200,20 @@ class Connection:
         if self._content is not None:
             self._content.add(frame, LARGEST)
             if self._content.is_whole:
-                found = read(self._content.header, self._content.body()).message
-                self._returned.add(str(found.message_id))
+                self._on_content(self._content)
                 self._content = None
-        elif frame.kind == METHOD and frame.method_index == commands.Basic.Return.index:
+        elif frame.kind == METHOD and frame.method_index in WITH_CONTENT:
             self._content = RelayedContent(frame)
         elif frame.kind == METHOD:
             self._on_method(frame.method())
+
+    def _on_content(self, content: RelayedContent) -> None:
+        if content.method.method_index == commands.Basic.Deliver.index:
+            self._on_delivery(content.body())
+            self._delivered = delivery_tag(content.method)
+        else:
+            message = read(content.header, content.body()).message
+            self._returned.add(str(message.message_id))
 
     def _on_method(self, method: Any) -> None:
         match method:

@@ -1,12 +1,13 @@
 """
 Clients that receive through a gateway from a namespace that goes away and comes back.
 
-    an AMQP link, REST, Storage Queue ─▶ front ends ─▶ a store that crashes, and is silent
+    an AMQP link, a consumer of RabbitMQ, REST, Storage Queue
+        ─▶ front ends ─▶ a store that crashes, and is silent
 
 Messages arrive at the store all the time, in its outages, too. The laws:
 
-    stays    a link to receive on outlives each outage, and hears nothing of it
-    late     a message that waits at the return is delivered over the link within a second
+    stays    a link to receive on, and a consumer, outlive each outage, and hear nothing of it
+    late     a message that waits at the return is delivered to both within a second
     empty    no answer over HTTP says "empty" while the namespace can't say so
     spins    a client that asks again at once gets an error a second
     lost     each message is received in the end
@@ -36,8 +37,12 @@ from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import ORDERS, POLICIES, Client, frontend_of, wall_clock
 from tests.harness.determinism import run_seeded
 from tests.harness.faults import Fault, FaultyBroker, Hang, Operation
+from tests.simulation import rabbitmq
+from tests.simulation.network import Network
 
-LINK: Final = EntityPath("link")  # a queue of its own: no other client takes what waits there
+# Queues of their own: no other client takes what waits there.
+LINK: Final = EntityPath("link")
+TASKS: Final = EntityPath("tasks")
 OUTAGES: Final = 3
 SHORTEST: Final = 3.0  # seconds; a shorter outage than a receive is one that nobody need notice
 LONGEST: Final = 45.0  # seconds
@@ -54,6 +59,7 @@ class Judge:
     broken: list[str] = attrs.field(factory=list)
     errors: int = 0
     received: set[str] = attrs.field(factory=set)
+    consumed: set[str] = attrs.field(factory=set)  # by the consumer of RabbitMQ
     away_since: float | None = None
     _last_error: dict[str, float] = attrs.field(factory=dict)
 
@@ -76,7 +82,7 @@ class Judge:
 
 @attrs.define(eq=False)
 class World:
-    """A store, its gateway, and three clients."""
+    """A store, its gateway, and four clients."""
 
     seed: int
     judge: Judge = attrs.field(factory=Judge)
@@ -89,7 +95,7 @@ class World:
 
     async def run(self) -> None:
         store = MemoryBroker(wall_clock, self.rng)
-        for queue in (LINK, ORDERS):
+        for queue in (LINK, TASKS, ORDERS):
             await store.create_queue(queue, QueueProperties(max_delivery_count=1_000_000))
         async with trio.open_nursery() as nursery:
             faulty = FaultyBroker(inner=store, fault=self._fault, latency=self._latency)
@@ -99,6 +105,7 @@ class World:
             visibility = LeasedVisibility(faulty, leases, wall_clock)
             await nursery.start(visibility.run)
             sdk = await self._link(faulty, leases, nursery)
+            await self._begin_consumer(faulty, nursery)
             nursery.start_soon(
                 self._ask, "REST", self._rest(Client(frontend_of(faulty, leases), store))
             )
@@ -128,6 +135,24 @@ class World:
             self.judge.received.add(str(decode_delivery(transfer.payload).message.message_id))
             sdk.engine.update(transfer.delivery, amqp.ACCEPTED)
             sdk.engine.grant(link, 1)
+
+    async def _begin_consumer(self, broker: FaultyBroker, nursery: trio.Nursery) -> None:
+        network = Network(rng=self.rng, breaking=0.0, until=0.0, on_break=lambda: None)
+        await nursery.start(network.run)
+        network.serve = rabbitmq.serving(
+            broker, Leases(broker, wall_clock), clock=wall_clock, rng=self.rng, send_timeout=LONGEST
+        )
+        connection = rabbitmq.Connection(await network.connect(), self._take)
+        await connection.open()
+        await connection.consume(TASKS)
+        nursery.start_soon(self._run_consumer, connection)
+
+    def _take(self, body: bytes) -> None:
+        self.judge.consumed.add(body.decode())
+
+    async def _run_consumer(self, connection: rabbitmq.Connection) -> None:
+        await connection.run()
+        self.judge.broken.append("a consumer of RabbitMQ ended in an outage")
 
     def _rest(self, client: Client) -> Callable[[], Awaitable[bool]]:
         async def receive() -> bool:
@@ -175,16 +200,19 @@ class World:
             await trio.sleep(PROMPT + 4 * LATENCY)
             if crashes and waits not in self.judge.received:
                 self.judge.broken.append("the link was late: a message waits after the return")
+            if crashes and waits not in self.judge.consumed:
+                self.judge.broken.append("the consumer was late: a message waits after the return")
         await trio.sleep(LONGEST)
         if any(isinstance(each, amqp.LinkDetached) for each in sdk.told):
             self.judge.broken.append("a link to receive on ended in an outage")
-        for name in sorted(self._sent - self.judge.received):
+        for name in sorted(self._sent - (self.judge.received & self.judge.consumed)):
             self.judge.broken.append(f"message {name} is lost")
 
     async def _send(self, store: MemoryBroker) -> str:
         name = str(len(self._sent))
         self._sent.add(name)
         await store.send(LINK, [Message(message_id=name)])
+        await store.send(TASKS, [Message(message_id=name, body=name.encode())])
         await store.send(ORDERS, [Message(message_id=name)])
         return name
 
