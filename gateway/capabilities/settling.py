@@ -144,7 +144,7 @@ class SettlementDoubts:
         Raises:
             OutcomeUnknown: instead of `LockLost`, as `resolve` says.
         """
-        return SettlementUnderWay(self, self._under_way, lock_token)
+        return SettlementUnderWay(self, self._under_way, _key(lock_token))
 
     @contextmanager
     def using(self, lock_token: str | None) -> Iterator[None]:
@@ -171,12 +171,11 @@ class SettlementUnderWay:
 
     _doubts: SettlementDoubts
     _under_way: dict[str, int]
-    _lock_token: str | None
+    _key: str
 
     def __enter__(self) -> None:
-        self._doubts.begin(self._lock_token)
-        key = _key(self._lock_token)
-        self._under_way[key] = self._under_way.get(key, 0) + 1
+        self._doubts.begin(self._key)
+        self._under_way[self._key] = self._under_way.get(self._key, 0) + 1
 
     def __exit__(
         self,
@@ -184,12 +183,11 @@ class SettlementUnderWay:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        key = _key(self._lock_token)
-        others = self._under_way.pop(key) - 1
+        others = self._under_way.pop(self._key) - 1
         if others:
-            self._under_way[key] = others
+            self._under_way[self._key] = others
         if error is None or isinstance(error, BrokerError):
-            verdict = self._doubts.resolve(self._lock_token, error)
+            verdict = self._doubts.resolve(self._key, error)
             if verdict is not None and verdict is not error:
                 raise verdict from error
 

@@ -200,8 +200,9 @@ class LocalReceiver:
 
     def close(self) -> None:
         """Make all locked messages available again soon; their delivery counts."""
-        self._give_back(list(self._held), delivered=True)
-        self._held.clear()
+        if self._held:
+            self._give_back(list(self._held), delivered=True)
+            self._held.clear()
 
     # Overridden for sessions.
 
@@ -244,15 +245,18 @@ class LocalReceiver:
         except trio.Cancelled:
             self._cancelled += [*cancelled, tokens]
             raise
+        self._record_taken(taken, end)
+        return taken
+
+    def _record_taken(self, taken: Sequence[TakenRow], end: float) -> None:
         if taken:
-            size = sum(each.row.size for each in taken)
+            size = sum([each.row.size for each in taken])
             self._broker.meter.carried(Operation.RECEIVE, len(taken), size)
-        # A consumer that never settles doesn't fill the memory.
-        self._held.pop_ended(trio.current_time())
+        if self._held:  # a consumer that never settles doesn't fill the memory
+            self._held.pop_ended(trio.current_time())
         for each in taken:
             if each.token is not None:
                 self._held.add(each.token, each.token, ends=end)
-        return taken
 
     def _give_back(self, tokens: list[str], *, delivered: bool) -> None:
         if tokens:
