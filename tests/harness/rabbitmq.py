@@ -114,6 +114,12 @@ def management_at(port: int) -> tuple[str, ...]:
     return ("management.tcp.ip = 127.0.0.1", f"management.tcp.port = {port}")
 
 
+def control_command(node: ServerProcess) -> list[str]:
+    """`rabbitmqctl` of the node's release, for its environment."""
+    beside = Path(node.environment["RABBITMQ_HOME"]) / "sbin" / "rabbitmqctl"
+    return [*node.command[:-1], str(beside), "--quiet"]
+
+
 async def control(node: ServerProcess, *arguments: str) -> str:
     """
     Run `rabbitmqctl` for a running node; return its output. A call takes a second.
@@ -121,10 +127,9 @@ async def control(node: ServerProcess, *arguments: str) -> str:
     Raises:
         ServerFailed: the command failed.
     """
-    beside = Path(node.environment["RABBITMQ_HOME"]) / "sbin" / "rabbitmqctl"
-    command = [*node.command[:-1], str(beside), "--quiet"]
+    named = ("--node", node.environment["RABBITMQ_NODENAME"])
     done = await trio.run_process(
-        [*command, "--node", node.environment["RABBITMQ_NODENAME"], *arguments],
+        [*control_command(node), *named, *arguments],
         env={**os.environ, **node.environment},
         capture_stdout=True,
         capture_stderr=True,

@@ -8,6 +8,7 @@ and while it's frozen.
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from tests.harness.rabbitmq import (
     RABBITMQ_4,
     LastingNode,
     Release,
+    control_command,
     management_at,
 )
 from tests.interop.clones import Clone
@@ -55,7 +57,7 @@ USUAL_MANAGEMENT: Final = 15672
 _BEFORE: Final = 8.0
 _DOWN: Final = 10.0
 _LOOK: Final = 0.2  # seconds
-_REPLACED: Final = {".py", ".js", ".ts", ".go"}  # files in which the ports are
+_REPLACED: Final = {".py", ".js", ".ts", ".go", ".java"}  # files in which the ports are
 # The requirements of kombu; `make test` installs them for another of its tests.
 _KOMBU: Final = sorted(ROOT.glob(".venv-azure/lib/python*/site-packages"))
 PYTHON: Final = ROOT / ".venv-rabbitmq" / "bin" / "python"
@@ -67,10 +69,14 @@ class Place:
 
     port: int
     management: int  # its HTTP API, past the gateway
+    control: Path  # its `rabbitmqctl`
 
     def replaced(self, text: str) -> str:
         """A text of the client's, with these ports."""
-        text = re.sub(rf"\b{USUAL_PORT}\b", str(self.port), text)
+        text = re.sub(rf"\b({USUAL_PORT}|AMQP\.PROTOCOL\.PORT)\b", str(self.port), text)
+        # Java's client has a port already.
+        made = r"(\w+) = new \w*ConnectionFactory\(\);"
+        text = re.sub(made, rf"\g<0> \1.setPort({self.port});", text)
         return re.sub(rf"\b{USUAL_MANAGEMENT}\b", str(self.management), text)
 
     @property
@@ -81,6 +87,7 @@ class Place:
             "AMQP_URL": f"amqp://{broker}",  # amqp091-go
             "TEST_BROKER": f"pyamqp://{broker}/",  # Celery
             "TEST_BACKEND": "rpc",
+            "INTEROP_CONTROL": str(self.control),
         }
 
 
@@ -128,7 +135,17 @@ class Client:
 def _broker(name: str, release: Release) -> Iterator[Place]:
     """A broker of its own for each run: tests leave messages behind."""
     with _node(name, release) as (node, management):
-        yield Place(node.port, management)
+        yield _place(node, management)
+
+
+def _place(node: LastingNode, management: int) -> Place:
+    """Where the node is, once it's ready."""
+    process, program = node.process, node.folder / "rabbitmqctl"
+    environment = [f"{name}={value}" for name, value in process.environment.items()]
+    command = shlex.join(["env", *environment, *control_command(process)])
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    program.chmod(0o755)
+    return Place(node.port, management, program)
 
 
 @contextmanager
@@ -174,7 +191,7 @@ def _run_harmed(client: Client, release: Release, wishes: Wishes) -> Mapping[str
         gateway("rabbitmq/gateway.toml", name=f"{client.name}-gateway", broker=node.port) as served,
         _harming(node, served.folder / "harms"),
     ):
-        return client.tested(Place(served.port, management), wishes)
+        return client.tested(attrs.evolve(_place(node, management), port=served.port), wishes)
 
 
 @contextmanager
@@ -224,7 +241,7 @@ def _run_embedded(client: Client, wishes: Wishes) -> dict[str, Result]:
         directly = client.tested(broker, wishes)
         with gateway("rabbitmq/embedded.toml", name=f"{client.name}-gateway") as served:
             alone = attrs.evolve(client, run=client.run_alone or client.run)
-            through = alone.tested(Place(served.port, broker.management), wishes)
+            through = alone.tested(attrs.evolve(broker, port=served.port), wishes)
     return {
         name: _compared(directly.get(name), through.get(name)) for name in {**directly, **through}
     }
@@ -235,12 +252,29 @@ def _run_module(*, folder: Path, wishes: Wishes) -> dict[str, Result]:
     return run_go(folder=MODULE / "rabbitmq", wishes=wishes)
 
 
-def _run_maven(test: str, *, folder: Path, wishes: Wishes) -> dict[str, Result]:
-    """Wishes choose among its methods."""
-    reports = BUILD / "java" / "rabbitmq-reports"
+def _run_java_suite(*less: str, folder: Path, wishes: Wishes) -> dict[str, Result]:
+    """The classes of the functional suite in the client's repository, less some of their tests."""
+    tests = folder / "src" / "test"
+    os.environ["INTEROP_TESTS"] = str(tests)
+    [suite] = tests.rglob("FunctionalTestSuite.java")
+    classes = re.findall(r"(\w+)\.class", suite.read_text())
+    kept = [each for each in classes if each not in less]
+    return _run_maven(*kept, less=less, module="amqp-client", folder=folder, wishes=wishes)
+
+
+def _run_maven(
+    *tests: str,
+    less: Sequence[str] = (),
+    module: str = "rabbitmq",
+    folder: Path,
+    wishes: Wishes,
+) -> dict[str, Result]:
+    """Wishes choose among their methods."""
+    reports = BUILD / "java" / f"{module}-reports"
     shutil.rmtree(reports, ignore_errors=True)
-    options = [f"-Dinterop.build={BUILD / 'java'}", "-pl", "rabbitmq", f"-Dtest={test}"]
-    options[-1] += f"#*{wishes.words}*" if wishes.words else ""
+    words = f"#*{wishes.words}*" if wishes.words else ""
+    chosen = ",".join([*(each + words for each in tests), *(f"!{each}" for each in less)])
+    options = [f"-Dinterop.build={BUILD / 'java'}", "-pl", module, f"-Dtest={chosen}"]
     subprocess.run(
         ["mvn", "-q", "-B", *options, "test"],
         cwd=PROJECT,
@@ -280,6 +314,14 @@ _CELERY: Final = (
     "tasks",
     "worker",
 )
+# The first needs packages for traces that Maven doesn't find, the next no broker, the last minutes.
+_NOT_RUN: Final = (
+    "MicrometerObservationCollectorMetrics",
+    "WorkPoolTests",
+    "ConnectionRecovery#declarationOfMany*",
+)
+# The tests of these wait for what `rabbitmqctl` does to the broker.
+_CONTROLLING: Final = ("ConnectionRecovery", "TopologyRecoveryRetry", "Policies")
 CLIENTS: Final = (
     Client(
         name="pika",
@@ -365,6 +407,16 @@ CLIENTS: Final = (
         needs=("java", "mvn"),
     ),
     Client(
+        name="amqp-client-suite",
+        version=version_of("amqp-client", "amqp-client"),
+        language="Java",
+        clone=Clone("rabbitmq/rabbitmq-java-client", "v5.35.0"),
+        what="the functional suite of its own tests",
+        run=partial(_run_java_suite, *_NOT_RUN),
+        run_alone=partial(_run_java_suite, *_NOT_RUN, *_CONTROLLING),
+        needs=("java", "mvn"),
+    ),
+    Client(
         name="spring-rabbit",
         version=version_of("rabbitmq", "spring-rabbit"),
         language="Java",
@@ -412,7 +464,7 @@ def _family(client: Client) -> Family:
         suites=tuple(
             Suite(
                 name=client.name + suffix,
-                client=client.name.removesuffix("-outage"),
+                client=re.sub("-(outage|suite)$", "", client.name),
                 version=client.version,
                 what=f"{client.what}, through the endpoint `rabbitmq` before {name}",
                 run=run,
