@@ -55,6 +55,7 @@ class ServedConsumer:
     prefetch: int  # 0: any number
     unsettled: int = 0  # with what is on its way
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    ended: trio.Event = attrs.field(factory=trio.Event)  # nothing is delivered after it
 
 
 @attrs.define(eq=False)
@@ -107,8 +108,18 @@ class ChannelDeliveries:
         """The client knows the consumer's tag: deliver."""
         self._nursery.start_soon(self._run, consumer)
 
+    async def finish(self, tag: str) -> None:
+        """
+        Return when a consumer has ended, and had what was found for it; the client may still settle
+        its deliveries.
+        """
+        consumer = self.consumers.get(tag)
+        self.cancel(tag)
+        if consumer is not None:
+            await consumer.ended.wait()
+
     def cancel(self, tag: str) -> None:
-        """End a consumer; the client may still settle its deliveries."""
+        """Let a consumer end."""
         if self._reply is not None and self._reply[1] == tag:
             self._finish_replies()
         if (consumer := self._pop_consumer(tag)) is not None:
@@ -140,6 +151,12 @@ class ChannelDeliveries:
         self._unsettled.clear()
 
     async def _run(self, consumer: ServedConsumer) -> None:
+        try:
+            await self._deliver_until_cancelled(consumer)
+        finally:
+            consumer.ended.set()
+
+    async def _deliver_until_cancelled(self, consumer: ServedConsumer) -> None:
         with consumer.scope:
             while True:
                 await self._owner.outbox.wait_for_room()

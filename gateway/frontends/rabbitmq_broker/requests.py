@@ -155,7 +155,7 @@ class ChannelRequests:
 
     async def cancel(self, request: commands.Basic.Cancel) -> None:
         tag = request.consumer_tag or ""
-        self._deliveries.cancel(tag)
+        await self._deliveries.finish(tag)
         self._owner.answer(request, commands.Basic.CancelOk(tag))
 
     async def get(self, request: commands.Basic.Get) -> None:

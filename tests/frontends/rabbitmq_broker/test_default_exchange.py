@@ -1,5 +1,8 @@
 """Queues by the default exchange, before a namespace in memory."""
 
+import random
+from collections.abc import Awaitable
+
 import pytest
 import trio
 import trio.testing
@@ -8,8 +11,12 @@ from pamqp import commands
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
+from gateway.interception import Call, CallKind, Interceptor
+from gateway.interception.broker import InterceptedBroker
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER
 from tests.frontends.rabbitmq_broker.site import Client, site
+from tests.harness.clocks import VirtualClock
 
 
 async def test_a_queue_gives_what_was_published_with_all_properties(autojump_clock) -> None:
@@ -394,3 +401,30 @@ async def test_a_queue_that_others_have_deleted_is_made_again(autojump_clock) ->
         await client.hears(commands.Basic.Ack)
 
         assert (await here.broker.inspect(EntityPath("orders"))).active == 1
+
+
+class SlowSettlements(Interceptor):
+    kinds = frozenset({CallKind.SETTLE})
+
+    def before(self, call: Call) -> Awaitable[None]:
+        return _a_second()
+
+
+async def _a_second() -> None:
+    await trio.sleep(1)
+
+
+async def test_deliveries_that_a_consumer_has_come_before_the_answer_to_its_cancel(autojump_clock):
+    store = MemoryBroker(VirtualClock(), random.Random(0))
+    broker = InterceptedBroker(store, [SlowSettlements()])
+    async with site(broker=broker) as here:
+        client, other = await here.connect(), await here.connect()
+        await client.declares("orders")
+        consume = commands.Basic.Consume(queue="orders", consumer_tag="c", no_ack=True)
+        await client.asks(consume, commands.Basic.ConsumeOk)
+        await other.publish(b"hello", "orders")
+        await trio.sleep(0.5)  # while it is settled
+        await client.send(commands.Basic.Cancel(consumer_tag="c"))
+
+        assert (await client.hears(commands.Basic.Deliver)).body == b"hello"
+        await client.hears(commands.Basic.CancelOk)
