@@ -486,7 +486,7 @@ class RabbitmqBroker:
         )
 
     def _reconnecting(self, name: str) -> Reconnecting[RabbitmqConnection]:
-        login = attrs.evolve(self._login, name=f"pairgate {name}")
+        login = attrs.evolve(self._login, name=f"pairgate-{name}")
         hosts = Hosts(places=self._places, rng=self._rng)
 
         async def try_host(place: ServerAddress, seconds: float) -> RabbitmqConnection:
