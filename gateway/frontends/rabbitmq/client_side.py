@@ -10,18 +10,19 @@ from pamqp import commands
 
 from gateway.domain.errors import Busy
 from gateway.frontends.rabbitmq.channel import RelayedChannel
-from gateway.frontends.rabbitmq.ending import FRAME_ERROR, RESOURCE_ERROR, Ending
+from gateway.frontends.rabbitmq.ending import FRAME_ERROR, RESOURCE_ERROR, UNEXPECTED_FRAME, Ending
 from gateway.frontends.rabbitmq.greeting import Greeting
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import CLOSED, ClientSession
 from gateway.net.visits import current_visit, processing, record_authorized
-from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError
+from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError, UnexpectedFrame
 from gateway.wire.rabbitmq.relayed import (
     PROTOCOL_HEADER,
     SETTLEMENTS,
     FrameReader,
     RelayedFrame,
+    check_heartbeat,
 )
 
 _SLICE: Final = 32  # frames between two chances of others: some milliseconds
@@ -114,7 +115,10 @@ class ClientSide:
             self._refuse(error)
 
     def _refuse(self, error: ProtocolError) -> None:
-        self._ending.close(FRAME_ERROR, f"FRAME_ERROR - {error}")
+        if isinstance(error, UnexpectedFrame):
+            self._ending.close(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - {error}")
+        else:
+            self._ending.close(FRAME_ERROR, f"FRAME_ERROR - {error}")
 
     def _on_frame(self, frame: RelayedFrame) -> None:
         session, login = self._session, self._session.login
@@ -129,8 +133,10 @@ class ClientSide:
                 self._greeting.handle(frame)
             else:
                 session.to_primary.put(frame.data)
-        elif frame.kind == HEARTBEAT or session.is_ending:
+        elif session.is_ending:
             return
+        elif frame.kind == HEARTBEAT:
+            check_heartbeat(frame)
         elif not frame.channel:
             self._on_connection(frame)
         else:

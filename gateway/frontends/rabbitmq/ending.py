@@ -13,6 +13,7 @@ from gateway.wire.rabbitmq.frames import method_frame
 # Reply codes of AMQP 0-9-1, 1.1.
 FORCED: Final = 320
 FRAME_ERROR: Final = 501
+UNEXPECTED_FRAME: Final = 505
 RESOURCE_ERROR: Final = 506
 
 # Seconds for a client to read the last bytes and to hang up: more than a round trip takes.
@@ -55,10 +56,16 @@ class Ending:
             self._asked.set()
 
     async def run(self) -> None:
-        """Return some time after the client's last frame, at which the client hangs up."""
+        """
+        Return some time after the client's last frame, at which the client hangs up; without one,
+        when all is written.
+        """
         await self._asked.wait()
         with trio.move_on_after(self._confirm_wait):
             await self._publishes.wait_until_confirmed()
         await self._publishes.wait_until_pair_is_done()
         self._session.to_client.put(self._last)
-        await trio.sleep(_GOODBYE)
+        with trio.move_on_after(_GOODBYE):
+            if self._last:
+                await trio.sleep_forever()
+            await self._session.to_client.wait_until_empty()

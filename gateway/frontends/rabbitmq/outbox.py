@@ -44,6 +44,11 @@ class Outbox:
         while self.is_full:
             await self._room.park()
 
+    async def wait_until_empty(self) -> None:
+        """Return when nothing waits to be written."""
+        while self.size:
+            await self._room.park()
+
     @property
     def is_full(self) -> bool:
         return self.size > HIGH_WATER

@@ -48,9 +48,15 @@ from gateway.wire.rabbitmq.frames import (
     METHOD,
     OVERHEAD,
     ProtocolError,
+    UnexpectedFrame,
     method_frame,
 )
-from gateway.wire.rabbitmq.relayed import FrameReader, RelayedContent, RelayedFrame
+from gateway.wire.rabbitmq.relayed import (
+    FrameReader,
+    RelayedContent,
+    RelayedFrame,
+    check_heartbeat,
+)
 from gateway.wire.rabbitmq.stored import StoredContent
 
 LARGEST: Final = 16 * 1024 * 1024  # bytes of a body: RabbitMQ 4's `max_message_size`
@@ -168,7 +174,9 @@ class ServedConnection:
         except ClientRefused as refusal:
             self._close(refusal)
         except ProtocolError as error:
-            self._close(ClientRefused(FRAME_ERROR, str(error)))
+            is_unexpected = isinstance(error, UnexpectedFrame)
+            code = UNEXPECTED_FRAME if is_unexpected else FRAME_ERROR
+            self._close(ClientRefused(code, str(error)))
         except Busy as error:
             self._close(ClientRefused(RESOURCE_ERROR, str(error)))
 
@@ -192,8 +200,8 @@ class ServedConnection:
 
     def _on_frame(self, frame: RelayedFrame) -> None:
         if frame.kind == HEARTBEAT:
-            return
-        if not self._login.is_done:
+            check_heartbeat(frame)
+        elif not self._login.is_done:
             self._log_in(frame)
         elif not frame.channel:
             self._on_connection(frame.method())

@@ -58,6 +58,10 @@ class ProtocolError(Exception):
     """The peer violated AMQP 0-9-1: the connection is unusable."""
 
 
+class UnexpectedFrame(ProtocolError):
+    """A frame has come where it can't be (AMQP 0-9-1, 1.1, `unexpected-frame`)."""
+
+
 @attrs.frozen(kw_only=True)
 class Login:
     """

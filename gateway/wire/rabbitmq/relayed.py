@@ -22,6 +22,7 @@ from gateway.wire.rabbitmq.frames import (
     METHOD,
     UNREADABLE,
     ProtocolError,
+    UnexpectedFrame,
 )
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
@@ -77,15 +78,17 @@ class RelayedFrame:
         Then its arguments are a table that can't be written.
 
         Raises:
-            ProtocolError: the frame has none, or it is malformed.
+            UnexpectedFrame: the frame has none.
+            ProtocolError: it is malformed.
         """
+        if self.kind != METHOD:
+            raise UnexpectedFrame(f"a frame of type {self.kind} where a method is expected")
         try:
             at = _arguments_at(self) if len(self.data) > _MOST_READ else 0
             _, _, method = frame.unmarshal(_without_arguments(self, at) if at else self.data)
         except UNREADABLE as error:
             raise ProtocolError(f"a malformed method: {error}") from error
-        if not isinstance(method, base.Frame):
-            raise ProtocolError(f"a frame of type {self.kind} where a method is expected")
+        assert isinstance(method, base.Frame), "its type says so"
         if at:
             cut: Any = method
             cut.arguments = {"": _Unread()}
@@ -114,6 +117,12 @@ def _without_arguments(arrived: RelayedFrame, at: int) -> bytes:
     """The frame with an empty table at its end."""
     head = HEAD.pack(arrived.kind, arrived.channel, at + len(_EMPTY) - HEAD.size)
     return head + arrived.data[HEAD.size : at] + _EMPTY + bytes([FRAME_END])
+
+
+def check_heartbeat(frame: RelayedFrame) -> None:
+    """Raises UnexpectedFrame: a heartbeat is on a channel (AMQP 0-9-1, 4.2.7)."""
+    if frame.channel:
+        raise UnexpectedFrame(f"a heartbeat on channel {frame.channel}")
 
 
 def _tag_at(frame: RelayedFrame) -> int:
@@ -259,7 +268,7 @@ class RelayedContent:
         elif arrived.kind == BODY and self._missing is not None:
             self._missing -= len(arrived.payload)
         else:
-            raise ProtocolError(f"a frame of type {arrived.kind} inside of a message")
+            raise UnexpectedFrame(f"a frame of type {arrived.kind} inside of a message")
         if not 0 <= self._missing <= max_body:
             raise ProtocolError(
                 f"a body with {self._missing} more bytes; 0 to {max_body} are allowed"

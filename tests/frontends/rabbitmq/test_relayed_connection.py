@@ -7,6 +7,8 @@ from pamqp import body, commands, frame, header
 from gateway.domain.errors import Unavailable
 from gateway.domain.failover import State
 from gateway.frontends.rabbitmq.publishes import MAX_KEPT
+from gateway.wire.rabbitmq.frames import HEAD, method_frame
+from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER
 from tests.frontends.rabbitmq.peers import SLOW, harness
 
 
@@ -292,6 +294,39 @@ async def test_a_malformed_frame_ends_the_connection_with_the_protocols_own_erro
         await here.client.stream.send_all(b"\x01\x00\x01\x00\x00\x00\x01xx")
 
         assert (await here.client.hears(commands.Connection.Close)).reply_code == 501
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        HEAD.pack(2, 1, 1) + b"x\xce",
+        HEAD.pack(8, 1, 0) + b"\xce",
+        2 * method_frame(1, commands.Basic.Publish(routing_key="orders")),
+    ],
+)
+async def test_a_frame_that_can_not_be_there_ends_the_connection_as_in_rabbitmq(
+    autojump_clock, frames
+):
+    async with harness() as here:
+        await here.confirmed_once()
+        await here.client.stream.send_all(frames)
+
+        assert (await here.client.hears(commands.Connection.Close)).reply_code == 505
+
+
+async def test_a_login_that_the_primary_ends_without_a_word_ends_as_soon(autojump_clock):
+    async with harness() as here:
+        client = here.connect()
+        await client.stream.send_all(PROTOCOL_HEADER)
+        primary = await here.dialled.receive()
+        await primary.skip_header()
+        await primary.send(0, commands.Connection.Start(server_properties={}, mechanisms="PLAIN"))
+        await client.hears(commands.Connection.Start)
+        began = trio.current_time()
+        await primary.stream.aclose()
+        ended = await client.stream.receive_some()
+
+        assert (ended, trio.current_time()) == (b"", began)
 
 
 async def test_a_publish_that_a_closed_channel_cuts_off_leaves_room_for_others(autojump_clock):
