@@ -37,6 +37,7 @@ from gateway.frontends.rabbitmq_broker.refusals import (
 )
 from gateway.frontends.rabbitmq_broker.routed_sends import RoutedSends
 from gateway.frontends.rabbitmq_broker.vhost import VHOST, ServedVhost
+from gateway.net.turns import Waiters
 from gateway.net.visits import current_visit
 from gateway.wire.rabbitmq.errors import ACCESS_REFUSED, NOT_ALLOWED, PRECONDITION_FAILED
 from gateway.wire.rabbitmq.frames import (
@@ -106,6 +107,8 @@ class ServedConnection:
     _pending: Pending = attrs.field(init=False)
     _held_back: HeldBackStream = attrs.field(init=False)
     _channels: dict[int, ServedChannel] = attrs.field(factory=dict, init=False)
+    _served: int = attrs.field(default=0, init=False)  # channels whose deliveries aren't back
+    _channel_ended: Waiters = attrs.field(factory=Waiters, init=False)
     _consumers: ConsumerCount = attrs.field(factory=ConsumerCount, init=False)
     _unfinished: _Unfinished = attrs.field(factory=_Unfinished, init=False)
     _heard: float = attrs.field(default=0.0, init=False)
@@ -269,9 +272,18 @@ class ServedConnection:
             raise ClientRefused(NOT_ALLOWED, str(error)) from error
 
     async def _close_in_order(self) -> None:
-        """Answer `connection.close` once what came before it is done."""
+        """Answer `connection.close` once what came before it is done, and deliveries are back."""
         await self._wait_until_done()
+        self._cancel_channels()
+        with trio.move_on_after(self._target.sends.timeout):
+            while self._served:
+                await self._channel_ended.wait()
         self._finish(commands.Connection.CloseOk())
+
+    def _cancel_channels(self) -> None:
+        self._is_ending = True
+        for channel in self._channels.values():
+            channel.cancel()
 
     async def _wait_until_done(self) -> None:
         with trio.move_on_after(self._target.sends.timeout):
@@ -286,9 +298,7 @@ class ServedConnection:
 
     def _finish(self, last: base.Frame) -> None:
         """Let that be the last frame for the client, which hangs up then."""
-        self._is_ending = True
-        for channel in self._channels.values():
-            channel.cancel()
+        self._cancel_channels()
         self._outbox.put(method_frame(0, last))
         self._nursery.start_soon(self._hang_up)
 
@@ -340,6 +350,7 @@ class ServedConnection:
             text = f"number of channels opened ({self._login.max_channels}) has reached the limit"
             raise ClientRefused(NOT_ALLOWED, text)
         channel = self._channels[frame.channel] = ServedChannel(self._as_owner(frame.channel))
+        self._served += 1
         self._nursery.start_soon(self._serve, channel)
         self._outbox.put_answer(method_frame(frame.channel, commands.Channel.OpenOk()))
 
@@ -361,7 +372,11 @@ class ServedConnection:
         )
 
     async def _serve(self, channel: ServedChannel) -> None:
-        await channel.run()
+        try:
+            await channel.run()
+        finally:
+            self._served -= 1
+            self._channel_ended.wake()
         if self._channels.get(channel.owner.number) is channel and not channel.is_closed:
             del self._channels[channel.owner.number]
             if not self._is_ending:

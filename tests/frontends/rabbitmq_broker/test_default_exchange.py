@@ -1,7 +1,8 @@
 """Queues by the default exchange, before a namespace in memory."""
 
 import random
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -13,7 +14,9 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.interception import Call, CallKind, Interceptor
 from gateway.interception.broker import InterceptedBroker
+from gateway.ports import ReceiveMode
 from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.receiver import LocalReceiver
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER
 from tests.frontends.rabbitmq_broker.site import Client, site
 from tests.harness.clocks import VirtualClock
@@ -428,3 +431,32 @@ async def test_deliveries_that_a_consumer_has_come_before_the_answer_to_its_canc
 
         assert (await client.hears(commands.Basic.Deliver)).body == b"hello"
         await client.hears(commands.Basic.CancelOk)
+
+
+class SlowToReturn(MemoryBroker):
+    """A namespace to which the deliveries of a receiver come back a second after its end."""
+
+    @asynccontextmanager
+    async def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AsyncIterator[LocalReceiver]:
+        async with super().open_receiver(entity, mode) as receiver:
+            try:
+                yield receiver
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(1)
+
+
+async def test_a_close_is_answered_when_the_deliveries_are_back(autojump_clock):
+    broker = SlowToReturn(VirtualClock(), random.Random(0))
+    async with site(broker=broker) as here:
+        client, other = await here.connect(), await here.connect()
+        await client.declares("orders")
+        await client.publish(b"hello", "orders")
+        await client.asks(commands.Basic.Consume(queue="orders"), commands.Basic.ConsumeOk)
+        await client.hears(commands.Basic.Deliver)
+        await client.send(commands.Connection.Close(200, "", 0, 0), channel=0)
+        await client.hears(commands.Connection.CloseOk)
+
+        assert (await other.gets("orders")) is not None
