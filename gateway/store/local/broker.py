@@ -246,7 +246,7 @@ class LocalBroker(LocalQueues):
             namespace.check_room()
             return namespace.find_or_create(entity, now).send(incoming, now)
 
-        size = sum([message.size for message in incoming])
+        size = cost_of(incoming)
         places = await self._run(self._step(entity, work, cost=size + STEP_COST))
         self.meter.carried(Operation.SEND, len(messages), size)
         return places
