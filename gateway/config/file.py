@@ -11,7 +11,7 @@ from gateway.config.endpoints import RABBITMQ, STORAGE_QUEUE
 from gateway.config.errors import ConfigError
 from gateway.config.given import with_binds, with_queues
 from gateway.config.options import Config, Namespace, Pairing
-from gateway.config.places import absolute, authority_of, label_of, location_of
+from gateway.config.places import absolute, authority_of, label_of, location_of, scheme_of
 from gateway.config.reading import structure
 from gateway.config.secrets import SecretSource
 from gateway.config.source import Source, find_source, tables_of
@@ -174,9 +174,9 @@ def _oversized(config: Config, primary: Namespace | None) -> Oversized:
     Clients of Storage know the service's limit, and those of RabbitMQ the broker's, which takes
     their messages itself. There is no way to tell either a smaller one: the primary decides.
     """
-    scheme = "" if primary is None else primary.url.partition(":")[0].lower()
     protocols = {endpoint.protocol for endpoint in config.endpoints}
-    of_storage = STORAGE_QUEUE in protocols and scheme == STORAGE_QUEUE
+    is_storage = primary is not None and scheme_of(primary) == STORAGE_QUEUE
+    of_storage = STORAGE_QUEUE in protocols and is_storage
     of_rabbitmq = RABBITMQ in protocols and config.is_home_rabbitmq
     return Oversized.PRIMARY_ONLY if of_storage or of_rabbitmq else Oversized.REFUSE
 

@@ -211,11 +211,16 @@ def _host(name: str) -> str:
     return f"[{address}]" if address.version == 6 else str(address)
 
 
+def scheme_of(namespace: Namespace) -> str:
+    """The scheme of its URL, in lower case."""
+    return namespace.url.partition(":")[0].lower()
+
+
 def has_sessions(namespace: Namespace) -> bool:
     """True if queues of the namespace may require sessions."""
-    return namespace.url.partition(":")[0].lower() in HAVE_SESSIONS
+    return scheme_of(namespace) in HAVE_SESSIONS
 
 
 def keeps_order(namespace: Namespace) -> bool:
     """True if a receiver gets messages of a queue in the order in which they were sent."""
-    return namespace.url.partition(":")[0].lower() != STORAGE_QUEUE
+    return scheme_of(namespace) != STORAGE_QUEUE
