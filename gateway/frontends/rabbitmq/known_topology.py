@@ -139,18 +139,12 @@ class KnownTopology:
 
 
 def _values(request: _Declare) -> tuple[Any, ...]:
-    if isinstance(request, commands.Exchange.Declare):
-        return tuple(getattr(request, name) or None for name in _EXCHANGE)
-    # Of a queue's arguments RabbitMQ compares those that it knows.
-    arguments = {
-        name: value for name, value in (request.arguments or {}).items() if name.startswith("x-")
-    }
-    return (
-        request.exclusive or None,
-        request.durable or None,
-        request.auto_delete or None,
-        arguments or None,
-    )
+    is_queue = isinstance(request, commands.Queue.Declare)
+    names = _QUEUE if is_queue else _EXCHANGE
+    *values, arguments = (getattr(request, name) or None for name in names)
+    if is_queue and arguments:  # of which RabbitMQ compares those that it knows
+        arguments = {name: each for name, each in arguments.items() if name.startswith("x-")}
+    return (*values, arguments or None)
 
 
 def check_declaration(vhost: str, request: _Declare, current: Sequence[Any]) -> None:
