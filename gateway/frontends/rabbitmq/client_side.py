@@ -10,13 +10,14 @@ from pamqp import commands
 
 from gateway.domain.errors import Busy
 from gateway.frontends.rabbitmq.channel import RelayedChannel
-from gateway.frontends.rabbitmq.ending import FRAME_ERROR, RESOURCE_ERROR, UNEXPECTED_FRAME, Ending
+from gateway.frontends.rabbitmq.ending import Ending
 from gateway.frontends.rabbitmq.greeting import Greeting
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import CLOSED, ClientSession
 from gateway.net.visits import current_visit, processing, record_authorized
-from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError, UnexpectedFrame
+from gateway.wire.rabbitmq.errors import RESOURCE_ERROR, text_of_reply
+from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError
 from gateway.wire.rabbitmq.relayed import (
     PROTOCOL_HEADER,
     SETTLEMENTS,
@@ -83,7 +84,7 @@ class ClientSide:
         try:
             record_authorized(self._session.login.user)
         except Busy as error:
-            self._ending.close(RESOURCE_ERROR, f"RESOURCE_ERROR - {error}")
+            self._ending.close(RESOURCE_ERROR, text_of_reply(RESOURCE_ERROR, str(error)))
         self._session.load = current_visit().load()
         early, self._early = self._early, None
         self._handle(early or ())
@@ -115,10 +116,7 @@ class ClientSide:
             self._refuse(error)
 
     def _refuse(self, error: ProtocolError) -> None:
-        if isinstance(error, UnexpectedFrame):
-            self._ending.close(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - {error}")
-        else:
-            self._ending.close(FRAME_ERROR, f"FRAME_ERROR - {error}")
+        self._ending.close(error.code, text_of_reply(error.code, str(error)))
 
     def _on_frame(self, frame: RelayedFrame) -> None:
         session, login = self._session, self._session.login

@@ -8,13 +8,8 @@ from pamqp import commands
 
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.session import ClientSession
+from gateway.wire.rabbitmq.errors import FORCED
 from gateway.wire.rabbitmq.frames import method_frame
-
-# Reply codes of AMQP 0-9-1, 1.1.
-FORCED: Final = 320
-FRAME_ERROR: Final = 501
-UNEXPECTED_FRAME: Final = 505
-RESOURCE_ERROR: Final = 506
 
 # Seconds for a client to read the last bytes and to hang up: more than a round trip takes.
 _GOODBYE: Final = 2.0
@@ -65,7 +60,8 @@ class Ending:
             await self._publishes.wait_until_confirmed()
         await self._publishes.wait_until_pair_is_done()
         self._session.to_client.put(self._last)
+        if self._last:
+            await trio.sleep(_GOODBYE)
+            return
         with trio.move_on_after(_GOODBYE):
-            if self._last:
-                await trio.sleep_forever()
             await self._session.to_client.wait_until_empty()

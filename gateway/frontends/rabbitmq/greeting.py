@@ -10,9 +10,10 @@ import trio
 from pamqp import base, commands
 
 from gateway.domain.errors import Busy
-from gateway.frontends.rabbitmq.ending import RESOURCE_ERROR, Ending
+from gateway.frontends.rabbitmq.ending import Ending
 from gateway.frontends.rabbitmq.login import MAX_CHANNELS
 from gateway.frontends.rabbitmq.session import ClientSession
+from gateway.wire.rabbitmq.errors import RESOURCE_ERROR, text_of_reply
 from gateway.wire.rabbitmq.frames import METHOD, method_frame
 from gateway.wire.rabbitmq.relayed import RelayedFrame
 
@@ -86,7 +87,7 @@ class Greeting:
             is_known = target.logins.knows(login, trio.current_time())
             is_good = is_known or target.policies.admit(login)
         except Busy as error:
-            self._ending.close(RESOURCE_ERROR, f"RESOURCE_ERROR - {error}")
+            self._ending.close(RESOURCE_ERROR, text_of_reply(RESOURCE_ERROR, str(error)))
             return
         if is_good:
             self._say(_OPEN_OK)

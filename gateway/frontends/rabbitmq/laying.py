@@ -17,12 +17,13 @@ from pamqp import base, commands
 
 from gateway.frontends.rabbitmq.channel import RelayedChannel
 from gateway.frontends.rabbitmq.channel_setup import LaidConsumer
-from gateway.frontends.rabbitmq.ending import FORCED, Ending
+from gateway.frontends.rabbitmq.ending import Ending
 from gateway.frontends.rabbitmq.replies import ChannelRefused, ChannelReplies
 from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import ClientSession
 from gateway.wire.rabbitmq.errors import (
     ACCESS_REFUSED,
+    FORCED,
     NOT_FOUND,
     RESOURCE_LOCKED,
     queue_that_is_down,

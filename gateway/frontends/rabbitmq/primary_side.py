@@ -9,10 +9,11 @@ import trio
 from pamqp import commands
 
 from gateway.frontends.rabbitmq.channel import RelayedChannel
-from gateway.frontends.rabbitmq.ending import FORCED, Ending
+from gateway.frontends.rabbitmq.ending import Ending
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import CLOSED, ClientSession
+from gateway.wire.rabbitmq.errors import FORCED
 from gateway.wire.rabbitmq.frames import HEARTBEAT, METHOD, ProtocolError
 from gateway.wire.rabbitmq.relayed import (
     CONFIRMS,

@@ -23,7 +23,7 @@ import trio
 
 from gateway.domain.errors import BrokerError
 from gateway.frontends.rabbitmq.client_side import ClientSide, read_protocol_header
-from gateway.frontends.rabbitmq.ending import FORCED, Ending
+from gateway.frontends.rabbitmq.ending import Ending
 from gateway.frontends.rabbitmq.greeting import Greeting
 from gateway.frontends.rabbitmq.laying import Laying
 from gateway.frontends.rabbitmq.primary_side import PrimarySide
@@ -31,6 +31,7 @@ from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import ClientSession, RelayTarget
 from gateway.frontends.rabbitmq.way_back import WayBack
+from gateway.wire.rabbitmq.errors import FORCED
 from gateway.wire.rabbitmq.frames import HEARTBEAT_FRAME
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER
 

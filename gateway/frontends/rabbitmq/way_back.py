@@ -6,11 +6,12 @@ import attrs
 import trio
 
 from gateway.domain.errors import BrokerError
-from gateway.frontends.rabbitmq.ending import FORCED, Ending
+from gateway.frontends.rabbitmq.ending import Ending
 from gateway.frontends.rabbitmq.login import LoginFailed
 from gateway.frontends.rabbitmq.publishes import Publishes
 from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import ClientSession
+from gateway.wire.rabbitmq.errors import FORCED
 from gateway.wire.rabbitmq.frames import ProtocolError
 
 _PAUSE: Final = 1.0  # seconds between two dials of one gateway: a broker takes five to start

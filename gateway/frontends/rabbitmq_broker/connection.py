@@ -25,21 +25,22 @@ from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner, Consum
 from gateway.frontends.rabbitmq_broker.direct_replies import DirectReplies
 from gateway.frontends.rabbitmq_broker.logins import TUNE, admit, check_tuned, greeting
 from gateway.frontends.rabbitmq_broker.publishing import ArrivedPublish
-from gateway.frontends.rabbitmq_broker.refusals import (
-    CHANNEL_ERROR,
-    COMMAND_INVALID,
-    FORCED,
-    FRAME_ERROR,
-    RESOURCE_ERROR,
-    SYNTAX_ERROR,
-    UNEXPECTED_FRAME,
-    ClientRefused,
-)
+from gateway.frontends.rabbitmq_broker.refusals import ClientRefused
 from gateway.frontends.rabbitmq_broker.routed_sends import RoutedSends
 from gateway.frontends.rabbitmq_broker.vhost import VHOST, ServedVhost
 from gateway.net.turns import Waiters
 from gateway.net.visits import current_visit
-from gateway.wire.rabbitmq.errors import ACCESS_REFUSED, NOT_ALLOWED, PRECONDITION_FAILED
+from gateway.wire.rabbitmq.errors import (
+    ACCESS_REFUSED,
+    CHANNEL_ERROR,
+    COMMAND_INVALID,
+    FORCED,
+    NOT_ALLOWED,
+    PRECONDITION_FAILED,
+    RESOURCE_ERROR,
+    SYNTAX_ERROR,
+    UNEXPECTED_FRAME,
+)
 from gateway.wire.rabbitmq.frames import (
     BODY_SIZE,
     HEADER,
@@ -49,7 +50,6 @@ from gateway.wire.rabbitmq.frames import (
     METHOD,
     OVERHEAD,
     ProtocolError,
-    UnexpectedFrame,
     method_frame,
 )
 from gateway.wire.rabbitmq.relayed import (
@@ -177,9 +177,7 @@ class ServedConnection:
         except ClientRefused as refusal:
             self._close(refusal)
         except ProtocolError as error:
-            is_unexpected = isinstance(error, UnexpectedFrame)
-            code = UNEXPECTED_FRAME if is_unexpected else FRAME_ERROR
-            self._close(ClientRefused(code, str(error)))
+            self._close(ClientRefused(error.code, str(error)))
         except Busy as error:
             self._close(ClientRefused(RESOURCE_ERROR, str(error)))
 

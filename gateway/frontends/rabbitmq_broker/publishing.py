@@ -17,18 +17,17 @@ from gateway.frontends.rabbitmq_broker.direct_replies import (
     with_address,
 )
 from gateway.frontends.rabbitmq_broker.names import entity_or_none
-from gateway.frontends.rabbitmq_broker.refusals import (
-    FORCED,
-    RESOURCE_ERROR,
-    SYNTAX_ERROR,
-    ClientRefused,
-    not_implemented,
-    refusal_of,
-)
+from gateway.frontends.rabbitmq_broker.refusals import ClientRefused, not_implemented, refusal_of
 from gateway.frontends.rabbitmq_broker.routed_sends import RoutedPublish
 from gateway.frontends.rabbitmq_broker.routing import OF_NAMESPACE
 from gateway.frontends.rabbitmq_broker.vhost import VHOST
-from gateway.wire.rabbitmq.errors import ACCESS_REFUSED, PRECONDITION_FAILED
+from gateway.wire.rabbitmq.errors import (
+    ACCESS_REFUSED,
+    FORCED,
+    PRECONDITION_FAILED,
+    RESOURCE_ERROR,
+    SYNTAX_ERROR,
+)
 from gateway.wire.rabbitmq.exchanges import entity_of_exchange
 from gateway.wire.rabbitmq.properties import refusal_of_properties
 from gateway.wire.rabbitmq.served import ServedReturn

@@ -13,48 +13,25 @@ from gateway.domain.errors import (
 )
 from gateway.wire.rabbitmq.errors import (
     ACCESS_REFUSED,
-    NOT_ALLOWED,
+    FORCED,
+    INTERNAL_ERROR,
     NOT_FOUND,
+    NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     RESOURCE_LOCKED,
+    text_of_reply,
 )
 
-# Reply codes of AMQP 0-9-1 (1.1) that end the connection.
-FORCED: Final = 320
-FRAME_ERROR: Final = 501
-SYNTAX_ERROR: Final = 502
-COMMAND_INVALID: Final = 503
-CHANNEL_ERROR: Final = 504
-UNEXPECTED_FRAME: Final = 505
-RESOURCE_ERROR: Final = 506
-NOT_IMPLEMENTED: Final = 540
-INTERNAL_ERROR: Final = 541
 _OF_CHANNEL: Final = frozenset(
     {311, 313, ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED, PRECONDITION_FAILED}
 )
-_WORDS: Final = {
-    FORCED: "CONNECTION_FORCED",
-    ACCESS_REFUSED: "ACCESS_REFUSED",
-    NOT_FOUND: "NOT_FOUND",
-    RESOURCE_LOCKED: "RESOURCE_LOCKED",
-    PRECONDITION_FAILED: "PRECONDITION_FAILED",
-    FRAME_ERROR: "FRAME_ERROR",
-    SYNTAX_ERROR: "SYNTAX_ERROR",
-    COMMAND_INVALID: "COMMAND_INVALID",
-    CHANNEL_ERROR: "CHANNEL_ERROR",
-    UNEXPECTED_FRAME: "UNEXPECTED_FRAME",
-    RESOURCE_ERROR: "RESOURCE_ERROR",
-    NOT_ALLOWED: "NOT_ALLOWED",
-    NOT_IMPLEMENTED: "NOT_IMPLEMENTED",
-    INTERNAL_ERROR: "INTERNAL_ERROR",
-}
 
 
 class ClientRefused(Exception):
     """A method of a client is refused, which ends its channel, or its connection."""
 
     def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"{_WORDS[code]} - {text}")
+        super().__init__(text_of_reply(code, text))
         self.code = code
 
     @property

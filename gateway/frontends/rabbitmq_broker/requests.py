@@ -13,13 +13,9 @@ from gateway.frontends.rabbitmq_broker.deliveries import ChannelDeliveries
 from gateway.frontends.rabbitmq_broker.direct_replies import PSEUDO_QUEUE, is_address
 from gateway.frontends.rabbitmq_broker.names import entity_or_none
 from gateway.frontends.rabbitmq_broker.publishing import ChannelPublishes
-from gateway.frontends.rabbitmq_broker.refusals import (
-    COMMAND_INVALID,
-    ClientRefused,
-    not_implemented,
-)
+from gateway.frontends.rabbitmq_broker.refusals import ClientRefused, not_implemented
 from gateway.frontends.rabbitmq_broker.vhost import VHOST, ServedQueue, ready_in
-from gateway.wire.rabbitmq.errors import NOT_FOUND, PRECONDITION_FAILED
+from gateway.wire.rabbitmq.errors import COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED
 from gateway.wire.rabbitmq.exchanges import entity_of_exchange
 from gateway.wire.rabbitmq.served import QueueDeclared
 

@@ -16,12 +16,37 @@ from gateway.domain.errors import (
     Unreachable,
 )
 
-# Reply codes of AMQP 0-9-1.
+# Reply codes of AMQP 0-9-1 (1.1).
+FORCED: Final = 320
 ACCESS_REFUSED: Final = 403
 NOT_FOUND: Final = 404
 RESOURCE_LOCKED: Final = 405
 PRECONDITION_FAILED: Final = 406
+FRAME_ERROR: Final = 501
+SYNTAX_ERROR: Final = 502
+COMMAND_INVALID: Final = 503
+CHANNEL_ERROR: Final = 504
+UNEXPECTED_FRAME: Final = 505
+RESOURCE_ERROR: Final = 506
 NOT_ALLOWED: Final = 530
+NOT_IMPLEMENTED: Final = 540
+INTERNAL_ERROR: Final = 541
+_WORDS: Final = {
+    FORCED: "CONNECTION_FORCED",
+    ACCESS_REFUSED: "ACCESS_REFUSED",
+    NOT_FOUND: "NOT_FOUND",
+    RESOURCE_LOCKED: "RESOURCE_LOCKED",
+    PRECONDITION_FAILED: "PRECONDITION_FAILED",
+    FRAME_ERROR: "FRAME_ERROR",
+    SYNTAX_ERROR: "SYNTAX_ERROR",
+    COMMAND_INVALID: "COMMAND_INVALID",
+    CHANNEL_ERROR: "CHANNEL_ERROR",
+    UNEXPECTED_FRAME: "UNEXPECTED_FRAME",
+    RESOURCE_ERROR: "RESOURCE_ERROR",
+    NOT_ALLOWED: "NOT_ALLOWED",
+    NOT_IMPLEMENTED: "NOT_IMPLEMENTED",
+    INTERNAL_ERROR: "INTERNAL_ERROR",
+}
 
 _CLASSES: Final[dict[int, type[BrokerError]]] = {
     311: MessageTooLarge,
@@ -32,7 +57,7 @@ _CLASSES: Final[dict[int, type[BrokerError]]] = {
     RESOURCE_LOCKED: InvalidRequest,
     PRECONDITION_FAILED: InvalidRequest,
     NOT_ALLOWED: NotAuthorized,
-    540: NotSupported,
+    NOT_IMPLEMENTED: NotSupported,
 }
 
 
@@ -48,6 +73,11 @@ _STILL_THERE: Final = (
 _QUEUE: Final = re.compile("queue '(.+)' in vhost '", re.DOTALL)
 
 _NOT_THE_LOGIN: Final = ("limit", "is down")
+
+
+def text_of_reply(code: int, text: str) -> str:
+    """The text of a reply with that code, which begins with RabbitMQ's word for it."""
+    return f"{_WORDS[code]} - {text}"
 
 
 def is_of_a_queue_that_is_down(text: str) -> bool:

@@ -6,7 +6,7 @@ handshake (2.2.4) and the peer's closes; `data_to_send` returns the bytes to wri
 """
 
 import struct
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 from pamqp import base, commands, exceptions, frame, header
@@ -14,6 +14,7 @@ from pamqp import base, commands, exceptions, frame, header
 from gateway.domain.errors import MessageError, MessageTooLarge
 from gateway.domain.values import value
 from gateway.wire.parts import add_part
+from gateway.wire.rabbitmq.errors import FRAME_ERROR, UNEXPECTED_FRAME
 
 # Types of frames (AMQP 0-9-1, 2.3.5).
 METHOD: Final = 1
@@ -55,11 +56,15 @@ CAPABILITIES: Final = {
 
 
 class ProtocolError(Exception):
-    """The peer violated AMQP 0-9-1: the connection is unusable."""
+    """The peer violated AMQP 0-9-1: the connection is unusable, and is closed with `code`."""
+
+    code: ClassVar[int] = FRAME_ERROR
 
 
 class UnexpectedFrame(ProtocolError):
-    """A frame has come where it can't be (AMQP 0-9-1, 1.1, `unexpected-frame`)."""
+    """A frame has come where it can't be (AMQP 0-9-1, 1.1)."""
+
+    code = UNEXPECTED_FRAME
 
 
 @attrs.frozen(kw_only=True)
