@@ -9,7 +9,7 @@ them; they are in force again after a restart.
 
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 import trio
@@ -25,21 +25,22 @@ from gateway.frontends.rabbitmq.known_topology import (
     KnownTopology,
     check_declaration,
 )
+from gateway.frontends.rabbitmq_broker.binding_requests import (
+    binding_of,
+    check_arguments,
+    exchange_of,
+    unbind_of,
+    with_fields,
+)
 from gateway.frontends.rabbitmq_broker.names import entity_of, entity_or_none, subscription_in
 from gateway.frontends.rabbitmq_broker.queue_terms import QueueTerms, read_terms
-from gateway.frontends.rabbitmq_broker.refusals import (
-    ClientRefused,
-    not_implemented,
-    refusal_of,
-)
+from gateway.frontends.rabbitmq_broker.refusals import ClientRefused, not_implemented, refusal_of
 from gateway.frontends.rabbitmq_broker.routing import (
-    HEADERS,
     KINDS,
     OF_NAMESPACE,
     Binding,
     RoutingExchange,
     RoutingTable,
-    binding,
 )
 from gateway.offering import offered
 from gateway.ports import Broker
@@ -55,8 +56,6 @@ VHOST: Final = "/"  # the only one
 _ANSWER: Final = 30.0  # seconds for a namespace: as long as the wire waits for the primary
 # Queues, exchanges and bindings together; `KnownTopology` remembers as many.
 _MOST: Final = 20_000
-F = TypeVar("F", bound=base.Frame)
-_X_MATCHES: Final = frozenset({"all", "any", "all-with-x", "any-with-x"})
 
 
 @attrs.define(eq=False)
@@ -106,9 +105,9 @@ class ServedVhost:
             case commands.Exchange.Declare(passive=True):
                 self._add_topic(request.exchange)
             case commands.Exchange.Declare():
-                self.table.exchanges[request.exchange] = _exchange_of(request)
+                self.table.exchanges[request.exchange] = exchange_of(request)
             case commands.Queue.Bind() | commands.Exchange.Bind():
-                self.table.bind(_binding_of(request))
+                self.table.bind(binding_of(request))
 
     # --- queues
 
@@ -259,7 +258,7 @@ class ServedVhost:
         except BrokerError as error:
             raise refusal_of(error) from error
         if name not in self.queues:  # it was looked up meanwhile
-            self._add(_with(commands.Queue.Declare(), queue=name), subscription)
+            self._add(with_fields(commands.Queue.Declare(), queue=name), subscription)
         return self.queues[name]
 
     async def info(self, queue: ServedQueue) -> EntityInfo | None:
@@ -342,13 +341,13 @@ class ServedVhost:
             self.changes.notify()
         self.table.delete_queue(queue.name)
         self._record_removed()
-        self._known.record(VHOST, _with(commands.Queue.Delete(), queue=queue.name))
+        self._known.record(VHOST, with_fields(commands.Queue.Delete(), queue=queue.name))
 
     def doom(self, queue: ServedQueue) -> None:
         """Remove a queue at once, and from the namespace soon: also by the process after this."""
         self.doomed[queue.entity] = queue.name
         self.remove(queue)
-        doomed = _with(commands.Queue.Declare(exclusive=True), queue=queue.name)
+        doomed = with_fields(commands.Queue.Declare(exclusive=True), queue=queue.name)
         self._known.record(VHOST, doomed)
         self.changes.notify()
 
@@ -356,7 +355,7 @@ class ServedVhost:
         """Delete a queue that has gone with a client. Raises BrokerError."""
         await self._delete_there(entity)
         if (name := self.doomed.pop(entity, None)) is not None:
-            self._known.record(VHOST, _with(commands.Queue.Delete(), queue=name))
+            self._known.record(VHOST, with_fields(commands.Queue.Delete(), queue=name))
 
     def use(self, queue: ServedQueue) -> None:
         """The queue is used: `x-expires` counts from now."""
@@ -400,7 +399,7 @@ class ServedVhost:
                 raise ClientRefused(ACCESS_REFUSED, text)
             self._check_room()
             if not await self.has_exchange(name):
-                self.table.exchanges[name] = _exchange_of(request)
+                self.table.exchanges[name] = exchange_of(request)
                 self._known.record(VHOST, request)
         await self._flush()
 
@@ -480,18 +479,18 @@ class ServedVhost:
     def _record_removed(self) -> None:
         for each in self.table.drain_removed():
             if isinstance(each, Binding):
-                request = _unbind_of(each)
+                request = unbind_of(each)
             else:
-                request = _with(commands.Exchange.Delete(), exchange=each.name)
+                request = with_fields(commands.Exchange.Delete(), exchange=each.name)
             self._known.record(VHOST, request)
 
     async def bind(self, request: commands.Queue.Bind | commands.Exchange.Bind, owner: Any) -> None:
         """Raises: ClientRefused, BrokerError."""
         await self._check_ends(request, owner)
-        new = _binding_of(request)
+        new = binding_of(request)
         async with self._turn:
             self._check_room()
-            _check_arguments(new, self.check_exchange(new.source))
+            check_arguments(new, self.check_exchange(new.source))
             self.table.bind(new)
             self._known.record(VHOST, request)
         await self._flush()
@@ -507,7 +506,7 @@ class ServedVhost:
         else:
             _check_not_default(request.source)
         async with self._turn:
-            self.table.unbind(_binding_of(request))
+            self.table.unbind(binding_of(request))
             self._record_removed()
         await self._flush()
 
@@ -557,55 +556,5 @@ def _check_not_default(exchange: str) -> None:
         raise ClientRefused(ACCESS_REFUSED, text)
 
 
-def _check_arguments(new: Binding, exchange: RoutingExchange) -> None:
-    matches = new.arguments.get("x-match", "all")
-    if exchange.kind == HEADERS and matches not in _X_MATCHES:
-        raise ClientRefused(PRECONDITION_FAILED, f"Invalid x-match field value {matches!r:.100}")
-
-
 def _refusal_of(error: Inequivalent) -> ClientRefused:
     return ClientRefused(error.code, str(error).partition(" - ")[2])
-
-
-def _exchange_of(request: commands.Exchange.Declare) -> RoutingExchange:
-    return RoutingExchange(
-        request.exchange,
-        request.exchange_type,
-        durable=bool(request.durable),
-        auto_delete=bool(request.auto_delete),
-        internal=bool(request.internal),
-        arguments=request.arguments or {},
-    )
-
-
-def _binding_of(request: Any) -> Binding:
-    if isinstance(request, commands.Queue.Bind | commands.Queue.Unbind):
-        ends = request.exchange, request.queue
-        return binding(*ends, request.routing_key, request.arguments, to_queue=True)
-    ends = request.source, request.destination
-    return binding(*ends, request.routing_key, request.arguments, to_queue=False)
-
-
-def _unbind_of(old: Binding) -> base.Frame:
-    if old.to_queue:
-        return _with(
-            commands.Queue.Unbind(),
-            exchange=old.source,
-            queue=old.destination,
-            routing_key=old.key,
-            arguments=dict(old.arguments),
-        )
-    return _with(
-        commands.Exchange.Unbind(),
-        source=old.source,
-        destination=old.destination,
-        routing_key=old.key,
-        arguments=dict(old.arguments),
-    )
-
-
-def _with(request: F, **fields: object) -> F:
-    """The request with these fields, which pamqp checks only where it makes a method."""
-    for name, each in fields.items():
-        setattr(request, name, each)
-    return request
