@@ -21,21 +21,10 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.message import Message
 from gateway.wire.rabbitmq.properties import COPY, CopyId
+from tests.harness.rabbitmq_contents import AwaitedPublish
 
 _PERSISTENT: Final = 2
 _PAUSE: Final = 0.2  # seconds before it connects again
-
-
-@attrs.define(eq=False)
-class _Publish:
-    """A publish that waits for its confirm. All of it is Trio's, and is set there."""
-
-    error: BrokerError | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-
-    def settle(self, error: BrokerError | None) -> None:
-        self.error = error
-        self.done.set()
 
 
 @attrs.define(eq=False)
@@ -44,9 +33,9 @@ class PikaProducer:
     _token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
     _opened: trio.Event = attrs.field(factory=trio.Event, init=False)
     _loop: Any = attrs.field(factory=IOLoop, init=False)
-    # Of the thread: the channel while it's open, and its publishes by their tags.
+    # Of the thread: the channel while it's open, and its publishes by their tags, which are Trio's.
     _channel: Any = attrs.field(default=None, init=False)
-    _waiting: dict[int, _Publish] = attrs.field(factory=dict, init=False)
+    _waiting: dict[int, AwaitedPublish] = attrs.field(factory=dict, init=False)
     _tag: int = attrs.field(default=0, init=False)
     stamps: dict[str, CopyId] = attrs.field(factory=dict, init=False)  # by message id
 
@@ -59,7 +48,7 @@ class PikaProducer:
             OutcomeUnknown: the connection has ended meanwhile.
         """
         [message] = messages
-        publish, identity = _Publish(), str(message.message_id)
+        publish, identity = AwaitedPublish(), str(message.message_id)
         number = len(self.stamps)
         self.stamps[identity] = CopyId(time.time_ns() // 1_000_000, number, f"pika-{id(self)}")
         self._loop.add_callback_threadsafe(partial(self._publish, entity.name, message, publish))
@@ -95,7 +84,7 @@ class PikaProducer:
         self._channel = channel
         self._token.run_sync_soon(self._opened.set)
 
-    def _publish(self, queue: str, message: Message, publish: _Publish) -> None:
+    def _publish(self, queue: str, message: Message, publish: AwaitedPublish) -> None:
         if self._channel is None or not self._channel.is_open:
             self._settle(publish, Unavailable("no connection"))
             return
@@ -121,7 +110,7 @@ class PikaProducer:
             self._settle(publish, OutcomeUnknown(str(reason)))
         self._loop.call_later(_PAUSE, self._connect)
 
-    def _settle(self, publish: _Publish, error: BrokerError | None) -> None:
+    def _settle(self, publish: AwaitedPublish, error: BrokerError | None) -> None:
         self._token.run_sync_soon(publish.settle, error)
 
     # --- the end

@@ -105,6 +105,22 @@ def consumed(gateway: GatewayProcess, count: int, queue: str = QUEUE) -> dict[by
     return found
 
 
+async def publish_through_outage(
+    publisher: Publisher, gateway: GatewayProcess, primary: GatewayProcess
+) -> None:
+    """Publish before the primary is killed, meanwhile, and when it's back."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.to_thread.run_sync, publisher.run)
+        await publisher.until(BEFORE)
+        await primary.kill()
+        await gateway.seen("entity_state_changed")
+        await publisher.until(publisher.sent + BEFORE)
+        await primary.start()
+        await gateway.until(lambda: gateway.count("outage_over") > 0, START_SECONDS)
+        await publisher.until(publisher.sent + BEFORE)
+        publisher.is_ending = True
+
+
 @pytest.mark.parametrize("over_amqp", [False, True], ids=["another Pairgate", "Service Bus's AMQP"])
 async def test_clients_of_rabbitmq_do_not_notice_the_outage_of_another_kind_of_namespace(
     gateways: Gateways, over_amqp: bool
@@ -119,16 +135,7 @@ async def test_clients_of_rabbitmq_do_not_notice_the_outage_of_another_kind_of_n
     await trio.to_thread.run_sync(declare, gateway)
     publisher = Publisher(gateway)
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.to_thread.run_sync, publisher.run)
-        await publisher.until(BEFORE)
-        await primary.kill()
-        await gateway.seen("entity_state_changed")
-        await publisher.until(publisher.sent + BEFORE)
-        await primary.start()
-        await gateway.until(lambda: gateway.count("outage_over") > 0, START_SECONDS)
-        await publisher.until(publisher.sent + BEFORE)
-        publisher.is_ending = True
+    await publish_through_outage(publisher, gateway, primary)
     found = await trio.to_thread.run_sync(consumed, gateway, publisher.sent)
 
     assert publisher.error == ""
@@ -152,15 +159,7 @@ async def test_a_topic_of_the_namespace_is_an_exchange_through_its_outage(
     gateway = await gateways.start(config, name="gateway")
     publisher = Publisher(gateway, "events")
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.to_thread.run_sync, publisher.run)
-        await publisher.until(BEFORE)
-        await primary.kill()
-        await gateway.seen("entity_state_changed")
-        await publisher.until(publisher.sent + BEFORE)
-        await primary.start()
-        await gateway.until(lambda: gateway.count("outage_over") > 0, START_SECONDS)
-        publisher.is_ending = True
+    await publish_through_outage(publisher, gateway, primary)
     found = await trio.to_thread.run_sync(
         consumed, gateway, publisher.sent, "events/subscriptions/all"
     )

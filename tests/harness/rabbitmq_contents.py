@@ -1,5 +1,9 @@
-"""Messages of RabbitMQ's clients in a namespace of another kind, as such a client reads them."""
+"""Messages of RabbitMQ's clients: as they publish them, and as they read those of others."""
 
+import attrs
+import trio
+
+from gateway.domain.errors import BrokerError
 from gateway.domain.message import Message
 from gateway.wire.rabbitmq.properties import read
 from gateway.wire.rabbitmq.stored import CONTENT_HEADER, content_of
@@ -11,3 +15,15 @@ def as_published(message: Message) -> Message:
         return message
     content = content_of(message, "")
     return read(content.header, content.body).message
+
+
+@attrs.define(eq=False)
+class AwaitedPublish:
+    """A publish that waits for its confirm."""
+
+    error: BrokerError | None = None
+    done: trio.Event = attrs.field(factory=trio.Event)
+
+    def settle(self, error: BrokerError | None) -> None:
+        self.error = error
+        self.done.set()

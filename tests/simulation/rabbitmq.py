@@ -29,6 +29,7 @@ from gateway.wire.rabbitmq.errors import error_after_hand_over
 from gateway.wire.rabbitmq.frames import METHOD, content_frames, method_frame
 from gateway.wire.rabbitmq.properties import prepare, read
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader, RelayedContent, delivery_tag
+from tests.harness.rabbitmq_contents import AwaitedPublish
 from tests.simulation.access import POLICY
 from tests.simulation.network import Network, Serve
 
@@ -62,18 +63,6 @@ async def _serve(frontend: RabbitmqFrontend[BrokerTarget], stream: trio.abc.Stre
         await frontend.serve_connection(stream)
     finally:
         await trio.aclose_forcefully(stream)
-
-
-@attrs.define(eq=False)
-class Publish:
-    """A publish that waits for its confirm."""
-
-    error: BrokerError | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-
-    def settle(self, error: BrokerError | None) -> None:
-        self.error = error
-        self.done.set()
 
 
 @attrs.define(eq=False)
@@ -129,7 +118,7 @@ class Connection:
     _stream: trio.abc.Stream
     _on_delivery: Callable[[bytes], None] = lambda _: None  # is told its body
     _reader: FrameReader = attrs.field(factory=FrameReader)
-    _waiting: dict[int, tuple[str, Publish]] = attrs.field(factory=dict)  # by delivery tag
+    _waiting: dict[int, tuple[str, AwaitedPublish]] = attrs.field(factory=dict)  # by delivery tag
     _returned: set[str] = attrs.field(factory=set)  # message ids
     _content: RelayedContent | None = None  # of a return or a delivery
     _tag: int = 0
@@ -164,9 +153,9 @@ class Connection:
             raise trio.BrokenResourceError("the gateway has ended the connection")
         return bytes(data)
 
-    async def publish(self, entity: EntityPath, message: Message) -> Publish:
+    async def publish(self, entity: EntityPath, message: Message) -> AwaitedPublish:
         """Return when the publish is written."""
-        outgoing, publish = prepare(message), Publish()
+        outgoing, publish = prepare(message), AwaitedPublish()
         header = write_content_header(len(outgoing.body), outgoing.properties, outgoing.table)
         method = commands.Basic.Publish(routing_key=entity.name, mandatory=True)
         frames = content_frames(CHANNEL, header, outgoing.body, MAX_FRAME - 8)
@@ -228,7 +217,7 @@ class Connection:
                 code, text = method.reply_code, method.reply_text
                 self._end(error_after_hand_over(code, text, len(self._waiting)))
 
-    def _confirm(self, name: str, publish: Publish, *, accepted: bool) -> None:
+    def _confirm(self, name: str, publish: AwaitedPublish, *, accepted: bool) -> None:
         error: BrokerError | None = None
         if not accepted:
             error = OutcomeUnknown("a nack")

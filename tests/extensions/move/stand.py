@@ -7,8 +7,8 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.capabilities import Schedules, WritesDeadLetters
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.capabilities import Schedules, WritesDeadLetters, described
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
 from gateway.domain.operators.control import Operator
 from gateway.extensions.move.book import MoveBook
@@ -188,3 +188,20 @@ class MoveStand:
 
 
 SESSIONS: Final = QueueProperties(requires_session=True)
+
+
+class Uncounted(ReceiveWrapper):
+    """A namespace that doesn't tell a number of its queues: that field of `EntityInfo` is None."""
+
+    def __init__(self, broker: Broker, field: str) -> None:
+        self.broker, self.field = broker, field
+
+    @property
+    def inner(self) -> Broker:
+        return self.broker
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        return attrs.evolve(await self.broker.inspect(entity), **{self.field: None})
+
+    async def describe(self, entity: EntityPath) -> EntityInfo:
+        return attrs.evolve(await described(self.broker, entity), **{self.field: None})

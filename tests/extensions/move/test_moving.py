@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 
-from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     EntityNotFound,
     InvalidRequest,
@@ -17,9 +17,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Complete, Defer, MessageState
 from gateway.extensions.move.events import EntityMoved
 from gateway.extensions.move.stages import SWITCH
-from gateway.forwarding_broker import ReceiveWrapper
-from gateway.ports import Broker
-from tests.extensions.move.stand import MoveStand
+from tests.extensions.move.stand import MoveStand, Uncounted
 from tests.harness.faults import Fault, LoseAnswer, Operation, SwallowAnswer
 from tests.pairing.harness import ORDERS, QUEUE, Harness, message, refuse, virtual_time
 
@@ -411,7 +409,7 @@ async def test_a_deferred_message_stays_where_its_namespace_does_not_count_it(
 ) -> None:
     gateway = await stand.gateway(is_plain=True)
     await gateway.send("a")
-    gateway.broker.sides = (Uncounted(gateway.broker.sides[0]), gateway.broker.sides[1])
+    gateway.broker.sides = (Uncounted(gateway.broker.sides[0], "deferred"), gateway.broker.sides[1])
     async with gateway.broker.open_receiver(ORDERS) as receiver:
         [delivery] = await receiver.receive(1)
         await receiver.settle(delivery, Defer())
@@ -424,20 +422,6 @@ async def test_a_deferred_message_stays_where_its_namespace_does_not_count_it(
 
     assert (before.stage.value, before.report.deferred) == ("to-new", 1)
     assert (await gateway.state()).report.deferred == 0
-
-
-class Uncounted(ReceiveWrapper):
-    """A namespace that shows its deferred messages, but doesn't count them."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-
-    @property
-    def inner(self) -> Broker:
-        return self.broker
-
-    async def inspect(self, entity: EntityPath) -> EntityInfo:
-        return attrs.evolve(await self.broker.inspect(entity), deferred=None)
 
 
 async def test_the_time_to_live_goes_on(stand: MoveStand) -> None:

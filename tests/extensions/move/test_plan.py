@@ -13,7 +13,7 @@ from gateway.extensions.move.order import PlannedMove, PlanOrder
 from gateway.extensions.move.plan import TRIAL, Planning
 from gateway.forwarding_broker import ReceiveWrapper
 from gateway.ports import Broker
-from tests.extensions.move.stand import OPERATOR, MoveStand, Unable
+from tests.extensions.move.stand import OPERATOR, MoveStand, Unable, Uncounted
 from tests.pairing.harness import BILLS, ORDERS, Harness, message, virtual_time
 
 pytestmark = virtual_time
@@ -99,30 +99,13 @@ async def test_a_start_with_problems_is_refused_unless_it_is_forced(stand: MoveS
     assert (await gateway.state()).stage.value == "to-new"
 
 
-class Uncounted(ReceiveWrapper):
-    """A namespace that doesn't count the messages of its queues."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-
-    @property
-    def inner(self) -> Broker:
-        return self.broker
-
-    async def inspect(self, entity: EntityPath):
-        return attrs.evolve(await self.broker.inspect(entity), active=None)
-
-    async def describe(self, entity: EntityPath):
-        return attrs.evolve(await self.broker.describe(entity), active=None)
-
-
 @pytest.mark.parametrize("keeps_order", [True, False])
 async def test_an_ordered_entity_that_would_lose_its_order_or_never_move_is_named(
     stand: MoveStand, keeps_order: bool
 ) -> None:
     gateway = await stand.gateway(moves=False, keeps_order=keeps_order)
     old, new = gateway.broker.sides
-    broker = attrs.evolve(gateway.broker, sides=(Uncounted(old), new))
+    broker = attrs.evolve(gateway.broker, sides=(Uncounted(old, "active"), new))
     moving = attrs.evolve(gateway.moving, broker=broker, loses_order=True)
 
     plan = await moving.plan(PlanOrder(targets=("orders",)), OPERATOR)

@@ -172,6 +172,16 @@ class Harness:
             other.primary = await self.next_primary()
         return other
 
+    async def begins_login(self) -> tuple[Peer, Peer]:
+        """Another client that has heard how to log in, and its primary."""
+        client = self.connect()
+        await client.stream.send_all(PROTOCOL_HEADER)
+        primary = await self.dialled.receive()
+        await primary.skip_header()
+        await primary.send(0, commands.Connection.Start(server_properties={}, mechanisms="PLAIN"))
+        await client.hears(commands.Connection.Start)
+        return client, primary
+
     async def confirmed_once(self) -> None:
         """The primary has let this login publish."""
         await self.client.send(1, commands.Channel.Open())

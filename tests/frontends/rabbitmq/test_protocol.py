@@ -74,12 +74,7 @@ async def test_the_login_passes_as_the_client_wrote_it(autojump_clock):
     start = commands.Connection.StartOk(properties, "PLAIN", "\0anna\0wrong", "en_US")
     refused = commands.Connection.Close(403, "ACCESS_REFUSED - Login was refused", 0, 0)
     async with harness() as here:
-        client = here.connect()
-        await client.stream.send_all(PROTOCOL_HEADER)
-        primary = await here.dialled.receive()
-        await primary.skip_header()
-        await primary.send(0, commands.Connection.Start(server_properties={}, mechanisms="PLAIN"))
-        await client.hears(commands.Connection.Start)
+        client, primary = await here.begins_login()
         await client.send(0, start)
         told = await primary.hears(commands.Connection.StartOk)
         await primary.send(0, refused)

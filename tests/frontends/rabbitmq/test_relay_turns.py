@@ -1,5 +1,8 @@
 """Beside another client, a client has few publishes and requests at the primary at a time."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import trio
 from pamqp import commands
 from trio.testing import wait_all_tasks_blocked
@@ -10,6 +13,16 @@ from tests.frontends.rabbitmq.peers import Harness, harness, with_content
 HANDLED = 32  # frames at a time
 STEP = HANDLED // 2  # publishes of two frames
 MANY = 4 * STEP
+
+
+@asynccontextmanager
+async def beside_another() -> AsyncIterator[tuple[Harness, Harness]]:
+    """A client, and another one that has published just now."""
+    async with harness(share=2) as here:
+        await here.confirmed_once()
+        other = await here.another("bert")
+        await other.confirmed_once()
+        yield here, other
 
 
 async def publish_many(here: Harness, count: int = MANY) -> None:
@@ -35,10 +48,7 @@ async def test_a_client_alone_waits_for_no_confirm(autojump_clock):
 
 
 async def test_beside_another_client_publishes_wait_for_the_confirm_of_earlier_ones(autojump_clock):
-    async with harness(share=2) as here:
-        await here.confirmed_once()
-        other = await here.another("bert")
-        await other.confirmed_once()
+    async with beside_another() as (here, _):
         began = trio.current_time()
         await publish_many(here)
         await hears(here, 2 * STEP)
@@ -51,10 +61,7 @@ async def test_beside_another_client_publishes_wait_for_the_confirm_of_earlier_o
 
 
 async def test_the_other_client_does_not_wait(autojump_clock):
-    async with harness(share=2) as here:
-        await here.confirmed_once()
-        other = await here.another("bert")
-        await other.confirmed_once()
+    async with beside_another() as (here, other):
         began = trio.current_time()
         await publish_many(here)
         await hears(here, 2 * STEP)
@@ -65,10 +72,7 @@ async def test_the_other_client_does_not_wait(autojump_clock):
 
 
 async def test_a_connection_that_ends_holds_no_turn(autojump_clock):
-    async with harness(share=2) as here:
-        await here.confirmed_once()
-        other = await here.another("bert")
-        await other.confirmed_once()
+    async with beside_another() as (here, _):
         again = await here.another("anna")
         await again.confirmed_once()
         began = trio.current_time()
@@ -83,10 +87,7 @@ async def test_a_connection_that_ends_holds_no_turn(autojump_clock):
 
 
 async def test_requests_wait_for_the_answers_to_earlier_ones(autojump_clock):
-    async with harness(share=2) as here:
-        await here.confirmed_once()
-        other = await here.another("bert")
-        await other.confirmed_once()
+    async with beside_another() as (here, _):
         began = trio.current_time()
         await here.client.send(1, *4 * HANDLED * [commands.Basic.Get(queue="orders")])
         for _ in range(2 * HANDLED):
@@ -101,10 +102,7 @@ async def test_requests_wait_for_the_answers_to_earlier_ones(autojump_clock):
 
 
 async def test_settlements_wait_for_nothing(autojump_clock):
-    async with harness(share=2) as here:
-        await here.confirmed_once()
-        other = await here.another("bert")
-        await other.confirmed_once()
+    async with beside_another() as (here, _):
         began = trio.current_time()
         await here.client.send(1, *4 * HANDLED * [commands.Basic.Ack(1)])
         for _ in range(4 * HANDLED):

@@ -8,7 +8,6 @@ from gateway.domain.errors import Unavailable
 from gateway.domain.failover import State
 from gateway.frontends.rabbitmq.publishes import MAX_KEPT
 from gateway.wire.rabbitmq.frames import HEAD, method_frame
-from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER
 from tests.frontends.rabbitmq.peers import SLOW, harness
 
 
@@ -316,12 +315,7 @@ async def test_a_frame_that_can_not_be_there_ends_the_connection_as_in_rabbitmq(
 
 async def test_a_login_that_the_primary_ends_without_a_word_ends_as_soon(autojump_clock):
     async with harness() as here:
-        client = here.connect()
-        await client.stream.send_all(PROTOCOL_HEADER)
-        primary = await here.dialled.receive()
-        await primary.skip_header()
-        await primary.send(0, commands.Connection.Start(server_properties={}, mechanisms="PLAIN"))
-        await client.hears(commands.Connection.Start)
+        client, primary = await here.begins_login()
         began = trio.current_time()
         await primary.stream.aclose()
         ended = await client.stream.receive_some()
