@@ -40,6 +40,8 @@ NOT_MUTATED: Final = {"annotation", "returns", "decorator_list", "bases", "forma
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _EXACT: Final = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
 IMPORTS: Final = (ast.Import, ast.ImportFrom)
+# Says if a constructor takes a field. Mypy refuses the argument if not, and no test gives it.
+TYPED: Final = "init"
 
 
 @attrs.frozen(kw_only=True)
@@ -171,6 +173,8 @@ def _is_silent(child: ast.AST, parent: ast.AST) -> bool:
         return isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING"
     if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
         return parent.func.id in {"TypeVar", "NewType", "cast"}
+    if isinstance(child, ast.keyword):
+        return child.arg == TYPED
     if isinstance(child, ast.Expr):
         return isinstance(child.value, ast.Constant)
     return isinstance(parent, ast.JoinedStr)
@@ -226,7 +230,7 @@ def _boolean(node: ast.BoolOp, slot: _Slot) -> Iterator[ast.AST]:
 def _call(node: ast.Call, slot: _Slot) -> Iterator[ast.AST]:
     """A keyword is forgotten."""
     for index, keyword in enumerate(node.keywords):
-        if keyword.arg is not None and not _is_made(node):
+        if keyword.arg not in {None, TYPED} and not _is_made(node):
             yield _with(node, keywords=node.keywords[:index] + node.keywords[index + 1 :])
 
 

@@ -62,6 +62,7 @@ def test_a_table_forgets_an_entry_or_mixes_two_up():
         "a = 'a text for people'",
         "a = f'{b}'",
         "a = Made(b=c)",
+        "a: b = attrs.field(init=False)",
         "@decorated(b=1)\ndef a() -> None: return",
     ],
 )
