@@ -49,7 +49,7 @@ class SlowWatch:
     _by_entity: dict[str, Queue] = attrs.field(factory=dict, init=False)
     _news: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _looks: float = attrs.field(default=inf, init=False)  # the next check
-    _copies: trio.Nursery | None = attrs.field(default=None, init=False)
+    _copies: trio.Nursery = attrs.field(init=False)  # while it runs
 
     def begin(
         self, attempt: Attempt, patience: trio.CancelScope | None, second: SecondCopy | None = None
@@ -142,7 +142,7 @@ class SlowWatch:
             self._slow[watched] = None
 
     def _begin_copy(self, watched: UnansweredSend, second: SecondCopy) -> None:
-        if self._copies is None or watched.patience is None:
+        if watched.patience is None:
             return
         in_doubt = self.states.state_of(watched.attempt.entity) is not State.PRIMARY
         second.begin(self._copies, watched.patience.cancel, in_doubt=in_doubt)
