@@ -114,7 +114,7 @@ class Destination:
 
     async def refresh(self) -> None:
         """Ask again if the last question is `ASK_AGAIN` ago. Errors are ignored."""
-        if self._reports_none or trio.current_time() < self._ask_at or self._asking.locked():
+        if self._reports_none or trio.current_time() < self._ask_at:
             return
         async with self._asking:
             with trio.move_on_after(ASK_LIMIT), suppress(BrokerError):

@@ -12,7 +12,8 @@ from gateway.domain.events.gateway import LeftUntouched, PrimaryReplaced
 from gateway.domain.identity import Identity, fingerprint
 from gateway.domain.message import AcceptedBy
 from gateway.forwarding_broker import ForwardingBroker
-from gateway.pairing.syphon.destination import ASK_AGAIN, Destination
+from gateway.offering import offered
+from gateway.pairing.syphon.destination import ASK_AGAIN, ASK_LIMIT, Destination
 from gateway.ports import Broker
 from tests.harness.faults import Operation, Refuse
 from tests.pairing.harness import ORDERS, QUEUE, envelope, message, virtual_time
@@ -227,3 +228,159 @@ async def test_gateways_that_were_started_together_dont_ask_together(harness):
 
     assert sum(asked) == 40
     assert max(asked[1:]) < 5
+
+
+# Questions to the primary
+
+
+@attrs.define(eq=False)
+class Hanging(Named):
+    """Notes when it is asked, and doesn't answer."""
+
+    times: list[float] = attrs.field(factory=list)
+
+    async def identity(self) -> Identity:
+        self.times.append(trio.current_time())
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+async def test_a_primary_that_fails_is_asked_after_twice_as_long_up_to_five_seconds(harness):
+    primary = Named(says=Unavailable("down"))
+    made = Destination(primary=primary)
+    harness.nursery.start_soon(made.wait_known)
+    asked = []
+    for seconds in (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0):
+        await trio.sleep(seconds)
+        asked.append(primary.asked)
+
+    assert asked == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert not made.has_answered
+
+
+async def test_a_primary_without_an_answer_is_asked_again_after_ten_seconds(harness):
+    primary = Hanging()
+    began = trio.current_time()
+    harness.nursery.start_soon(Destination(primary=primary).wait_known)
+    await trio.sleep(11.0)
+
+    assert [each - began for each in primary.times] == pytest.approx([0.0, ASK_LIMIT + 0.2])
+
+
+async def test_a_destination_that_is_known_waits_for_nothing(harness):
+    made = destination(takes_all=True)
+    await made.wait_known()
+
+    assert made.primary.asked == 0
+
+
+async def test_a_refresh_asks_once_a_minute_and_ignores_errors(harness):
+    made = destination()
+    asked = []
+    for seconds in (0.0, ASK_AGAIN - 1.0, 1.0):
+        await trio.sleep(seconds)
+        await made.refresh()
+        asked.append(made.primary.asked)
+    made.primary.says = Unavailable("down")
+    await trio.sleep(ASK_AGAIN)
+    await made.refresh()
+
+    assert asked == [1, 1, 2]
+    assert (made.primary.asked, made.identity) == (3, EAST)
+
+
+async def test_a_primary_that_reports_none_is_not_asked_again(harness):
+    made = destination(NotSupported("no"))
+    harness.nursery.start_soon(made.run)
+    await trio.sleep(10 * ASK_AGAIN)
+    await made.refresh()
+
+    assert (made.primary.asked, made.has_answered) == (1, True)
+
+
+async def test_a_refresh_while_the_first_answer_is_awaited_asks_nothing(harness):
+    made = Destination(primary=Hanging())
+    harness.nursery.start_soon(made.wait_known)
+    waited = []
+    for _ in range(10):
+        await trio.sleep(1.0)
+        began = trio.current_time()
+        await made.refresh()
+        waited.append(trio.current_time() - began)
+
+    assert len(made.primary.times) == 1
+    assert set(waited) == {0.0}
+
+
+async def test_a_kind_without_identities_is_known_by_its_first_question(harness):
+    made = Destination(primary=harness.primary.broker, addresses=("a",))
+    unknown = offered(harness.primary.broker, Identifies) is None
+    before = made.is_known
+    await made.ask()
+
+    assert (unknown, before, made.is_known, made.has_answered) == (True, False, True, True)
+
+
+# Identities and fingerprints
+
+
+async def test_without_an_identity_and_an_address_it_has_no_fingerprint(harness):
+    made = destination(MEMORY)
+    await made.ask()
+
+    assert (made.fingerprint, made.accepted) == ("", frozenset())
+    assert made.accepts("")
+
+
+async def test_each_new_identity_is_a_change_and_the_same_one_is_none(harness):
+    made = destination()
+    versions = []
+    for says in (EAST, EAST, OTHER):
+        made.primary.says = says
+        await made.ask()
+        versions.append(made.changes.version)
+
+    assert versions == [1, 1, 2]
+    assert made.accepts(fingerprint("store:other"))
+    assert not made.accepts(fingerprint("store:east"))
+
+
+@pytest.mark.parametrize("before", [None, MEMORY])
+async def test_a_first_lasting_identity_replaces_none(harness, before):
+    made = destination(before or EAST, observer=harness.events)
+    await made.ask()
+    made.primary.says = OTHER
+    if before is MEMORY:
+        await made.ask()
+
+    assert harness.events.of(PrimaryReplaced) == []
+
+
+async def test_a_replaced_primary_is_no_fault_without_an_observer(harness):
+    made = destination()
+    await made.ask()
+    made.primary.says = OTHER
+    await made.ask()
+
+    assert made.identity == OTHER
+
+
+async def test_of_two_earlier_identities_the_first_counts(harness):
+    made = destination()
+    made.restore(None)
+    nothing = (made.formerly, made.identity)
+    made.restore(EAST)
+    made.restore(OTHER)
+
+    assert nothing == ("", None)
+    assert (made.formerly, made.identity) == (fingerprint("store:east"), EAST)
+    assert made.accepts(fingerprint("store:east"))
+
+
+async def test_an_earlier_identity_is_forgotten_by_what_was_accepted(harness):
+    made = destination(addresses=("a",))
+    before = made.accepted
+    made.restore(EAST)
+
+    assert before == {fingerprint("a")}
+    assert made.accepted == {fingerprint("a"), fingerprint("store:east")}
