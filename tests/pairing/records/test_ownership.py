@@ -83,3 +83,12 @@ def test_an_invalid_note_names_nobody(text):
 def test_a_note_can_be_read_again_and_is_short():
     assert owner_in(note_of(EAST)) == EAST
     assert len(note_of(attrs.evolve(EAST, name="x" * 9999))) < 300
+
+
+async def test_a_name_that_is_too_long_is_cut() -> None:
+    assert owner_in(note_of(attrs.evolve(EAST, name="x" * 201))).name == "x" * 200
+
+
+def test_an_owner_is_told_by_name_and_fingerprint():
+    assert str(EAST) == f"store:east (fingerprint {'0' * 16})"
+    assert str(attrs.evolve(EAST, name="")) == f"another primary (fingerprint {'0' * 16})"
