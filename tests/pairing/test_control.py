@@ -2,8 +2,10 @@
 
 from datetime import timedelta
 
+import attrs
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotSupported
@@ -15,17 +17,28 @@ from gateway.domain.events.gateway import (
     SyphonStalled,
 )
 from gateway.domain.failover import State
+from gateway.domain.health.process_records import ALONE
 from gateway.domain.message import AcceptedBy
-from gateway.domain.operators.control import MOST, Action, ControlAnswer, Operator, Order
+from gateway.domain.operators.control import (
+    MOST,
+    Action,
+    ControlAnswer,
+    Operator,
+    Order,
+    Override,
+)
 from gateway.domain.operators.probe import ProbeOrder
 from gateway.pairing.control import Control
 from gateway.pairing.entity_cache import KnownEntities
 from gateway.pairing.options import EntityRule
 from gateway.pairing.pair import Pair
+from gateway.pairing.records.order_book import OrderBook
+from gateway.pairing.records.reader import RecordReader
 from gateway.pairing.syphon.syphon import Syphon
-from tests.harness.faults import Operation, Refuse
+from tests.harness.faults import Hang, Operation, Refuse
 from tests.pairing.harness import (
     BILLS,
+    LABEL,
     ORDERS,
     QUEUE,
     Harness,
@@ -406,3 +419,103 @@ async def test_the_queue_of_a_syphon_and_a_paused_entity_are_known_names(harness
     for target in (QUEUE.name, "later"):
         again = Order(action=Action.RESUME, targets=(target,))
         assert (await control.order(again, ANN)).action == "resume"
+
+
+async def test_an_order_that_cannot_be_executed_is_refused_before_its_names_are_asked_for(
+    harness: Harness,
+) -> None:
+    _, control = await steered(harness)
+    control.known = KnownEntities(primary=harness.primary.broker)
+    asked = len(harness.primary.asked)
+    late = Order(action=Action.FAILOVER, targets=("ordres",), until=harness.after(0))
+
+    with pytest.raises(InvalidRequest, match="in the past"):
+        await control.order(late, ANN)
+    assert len(harness.primary.asked) == asked
+
+
+async def test_a_failback_tells_by_whom_and_why(harness: Harness) -> None:
+    _, control = await steered(harness)
+    for reason in ("", "done"):
+        order(control, Action.FAILOVER, "orders")
+        order(control, Action.FAILBACK, "orders", reason=reason)
+
+    changes = harness.events.of(EntityStateChanged)
+    assert [each.reason for each in changes if each.after == "primary"] == [
+        "forced by an operator: failback by ann",
+        "forced by an operator: failback by ann: done",
+    ]
+
+
+@attrs.define
+class Sharing:
+    """The other processes with the same pair, as far as they are told of pins."""
+
+    pins: int = 0
+
+    def record_state(self, entity: EntityPath) -> None:
+        pass
+
+    def record_pins(self) -> None:
+        self.pins += 1
+
+
+async def test_changed_pins_are_told_to_the_processes_that_share_the_states(
+    harness: Harness,
+) -> None:
+    pair, control = await steered(harness)
+    others = Sharing()
+    pair.states.share_with(others)
+
+    order(control, Action.FAILOVER, "orders", until=harness.after(60))
+    given = others.pins
+    await trio.sleep(61)
+
+    assert (given, others.pins) == (1, 2)
+
+
+async def test_an_order_from_before_a_restart_that_is_over_ends_at_the_start(
+    harness: Harness,
+) -> None:
+    pair = await harness.pair()
+    since = harness.clock()
+    over = Override(target="orders", reason="", operator="ann", since=since, until=since)
+    pair.states.pins.restore([over])
+    await harness.nursery.start(control_of(harness, pair).run)
+
+    assert pair.states.state_of(ORDERS) is State.PRIMARY
+    assert [each.target for each in harness.events.of(ControlEnded)] == ["orders"]
+
+
+async def test_a_probe_is_a_change_unless_each_entity_is_probed_already(harness: Harness) -> None:
+    pair, control = await steered(harness, failover_interval=0.0)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    for entity in (ORDERS, BILLS):
+        await send(pair, entity=entity)()
+    harness.primary.heal()
+    harness.primary.fail(Hang(), Operation.PROBE)
+    for targets in (("orders",), ("orders", "bills"), ("orders", "bills")):
+        harness.nursery.start_soon(control.probe, ProbeOrder(targets=targets), ANN)
+        await wait_all_tasks_blocked()
+
+    assert [each.changed for each in harness.events.of(ControlCalled)] == [True, True, False]
+
+
+async def test_the_reach_of_orders_is_known_where_there_is_nothing_to_order(
+    harness: Harness,
+) -> None:
+    pair, control = await steered(harness)
+    nothing = Control(clock=harness.clock, observer=harness.events, pauses=pair.pauses)
+    syphon = attrs.evolve(nothing, syphons=[harness.make_syphon()])
+    book = OrderBook(process="p1", clock=harness.clock)
+    reader = RecordReader(secondary=harness.secondary.store, label=LABEL, clock=harness.clock)
+    untold = attrs.evolve(syphon, book=book)
+    unheard = attrs.evolve(syphon, reader=reader)
+    both = attrs.evolve(untold, reader=reader)
+    before = both.reach_unknown
+    await reader.look()
+
+    assert nothing.reach_unknown == ""
+    assert {each.reach_unknown for each in (control, syphon, untold, unheard)} == {ALONE}
+    assert before == "nobody has asked the secondary yet"
+    assert both.reach_unknown == "no syphon has left a heartbeat on the secondary yet"

@@ -6,12 +6,19 @@ import trio
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotAuthorized
 from gateway.domain.events.control import ControlCalled
+from gateway.domain.health.process_records import (
+    CountByName,
+    GatewayRecord,
+    PairRecords,
+    ProcessRecord,
+)
 from gateway.domain.operators.control import Action, Operator, Order
 from gateway.domain.topics.topology import TopicProperties
 from gateway.pairing.control import Control
 from gateway.pairing.entity_cache import ANSWER_LIMIT, KnownEntities
+from gateway.pairing.records.reader import RecordReader
 from tests.harness.faults import Fault, Hang, Operation, Refuse
-from tests.pairing.harness import Harness, control_of, send, virtual_time
+from tests.pairing.harness import BILLS, LABEL, Harness, control_of, send, virtual_time
 
 pytestmark = virtual_time
 
@@ -84,3 +91,36 @@ async def test_while_the_primary_cannot_be_asked_only_known_entities_are_ordered
     assert await refusal_of(control, "orders") == ""
     assert f"the primary can't be asked: {doubt}" in await refusal_of(control, "rare")
     assert trio.current_time() - began <= ANSWER_LIMIT
+
+
+async def test_an_entity_in_trouble_is_known_though_the_primary_never_took_from_it(
+    harness: Harness,
+) -> None:
+    pair = await harness.pair()
+    control = control_of(harness, pair)
+    control.known = KnownEntities(primary=harness.primary.broker)
+    harness.primary.fail(Refuse())
+    await send(pair, entity=BILLS)()
+
+    assert await refusal_of(control, "bills") == ""
+
+
+async def test_an_entity_that_another_process_names_is_known(harness: Harness) -> None:
+    control = await steered(harness)
+    harness.primary.fail(Refuse())
+    now = harness.clock()
+    reader = RecordReader(secondary=harness.secondary.store, label=LABEL, clock=harness.clock)
+    other = ProcessRecord(
+        process="p2",
+        host="there",
+        kind="serve",
+        pid=1,
+        started=now,
+        at=now,
+        interval=30.0,
+        gateway=GatewayRecord(diverted=CountByName(total=1, most={"elsewhere": 1})),
+    )
+    reader.known = PairRecords(alive=(other,), unknown="")
+    control.reader = reader
+
+    assert await refusal_of(control, "elsewhere") == ""
