@@ -1,13 +1,16 @@
 """Wakes the tasks that wait for messages of a queue: at most one task for each message."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 from weakref import ref
 
 import attrs
 import trio
 
 from gateway.store.engine.records import State
+
+T = TypeVar("T")
 
 EVERYBODY = 10**9
 
@@ -28,12 +31,25 @@ class Notifier:
         factory=lambda: {state: {} for state in State}
     )
 
-    def notifications(self, state: State) -> int:
+    async def find(self, state: State, attempt: Callable[[], Awaitable[T]]) -> T:
         """
-        The number of notifications. A task that found nothing waits only if the number is unchanged
-        since before it looked.
+        Return what `attempt` finds: at once, or after a notification. A task that is cancelled when
+        it has a notification lets another one look.
+
+        Raises:
+            BrokerError: as `attempt`.
         """
-        return self._notifications[state]
+        while True:
+            seen = self._notifications[state]
+            try:
+                found = await attempt()
+            except trio.Cancelled:
+                self.notify(state, 1)  # the messages may be those of the notification
+                raise
+            if found:
+                return found
+            if self._notifications[state] == seen:
+                await self._wait(state)
 
     def notify(self, state: State, messages: int) -> None:
         """Wake as many tasks as there are new messages."""
@@ -53,16 +69,20 @@ class Notifier:
         self._due = math.inf if due is None else due
         self._appoint_timekeeper()
 
-    async def wait(self, state: State) -> None:
-        """
-        Return after a notification, or when messages may be due. A cancellation changes nothing.
-        """
+    async def _wait(self, state: State) -> None:
+        """Return after a notification, or when messages may be due."""
         scope = trio.CancelScope()
         self._waiting[state][scope] = None
         self._appoint_timekeeper()
         try:
             with scope:
                 await trio.sleep_forever()
+        except trio.Cancelled:
+            # Only who has a notification wakes another: of a thousand waiting tasks that are
+            # cancelled one after the other, each would wake the next one otherwise.
+            if scope not in self._waiting[state]:
+                self.notify(state, 1)
+            raise
         finally:
             self._waiting[state].pop(scope, None)
             self._appoint_timekeeper()

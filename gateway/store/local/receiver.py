@@ -80,17 +80,7 @@ class LocalReceiver:
         As `Receiver.receive`. If cancelled, messages in transit become available again at once,
         without counting as delivered; in receive-and-delete mode they are lost.
         """
-        try:
-            while True:
-                seen = self._notifier.notifications(self._state)
-                if deliveries := await self.receive_available(limit):
-                    return deliveries
-                if self._notifier.notifications(self._state) == seen:
-                    await self._notifier.wait(self._state)
-        except trio.Cancelled:
-            # This task may have used up a notification: another task must look.
-            self._notifier.notify(self._state, 1)
-            raise
+        return await self._notifier.find(self._state, lambda: self.receive_available(limit))
 
     async def receive_available(self, limit: int) -> Sequence[Delivery]:
         """As `ReceivesAvailable.receive_available`. If cancelled, as `receive`."""

@@ -122,20 +122,15 @@ async def accept_session(
         if accepted is not None:
             release(broker, entity, accepted)
 
-    try:
-        while True:
-            seen = notifier.notifications(State.ACTIVE)
-            accepted = await broker.on_queue(
-                entity, lambda queue, now: queue.sessions.accept(session, now), undo=undo
-            )
-            if accepted is not None:
-                broker.meter.request(Operation.MANAGE)
-                return accepted
-            if notifier.notifications(State.ACTIVE) == seen:
-                await notifier.wait(State.ACTIVE)
-    except trio.Cancelled:
-        notifier.notify(State.ACTIVE, 1)  # this task may have used up a notification: wake another
-        raise
+    async def attempt() -> AcceptedSession | None:
+        return await broker.on_queue(
+            entity, lambda queue, now: queue.sessions.accept(session, now), undo=undo
+        )
+
+    accepted = await notifier.find(State.ACTIVE, attempt)
+    assert accepted is not None, "it was found"
+    broker.meter.request(Operation.MANAGE)
+    return accepted
 
 
 def release(broker: QueueRunner, entity: EntityPath, accepted: AcceptedSession) -> None:
