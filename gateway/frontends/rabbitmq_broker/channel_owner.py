@@ -19,7 +19,7 @@ from gateway.wire.rabbitmq.frames import method_frame
 from gateway.wire.rabbitmq.served import ServedContent, served_frames
 from gateway.wire.rabbitmq.stored import StoredContent
 
-MOST_CONSUMERS: Final = 5000  # of a connection, as on the wire: each has a task
+MOST_CONSUMERS: Final = 5000  # of a connection, as on the wire
 
 
 @attrs.define(eq=False)

@@ -11,7 +11,6 @@ from pamqp import commands
 
 from gateway.capabilities import ReceivesAvailable
 from gateway.capabilities.settling import settle_all, settle_one
-from gateway.domain.access import Right
 from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
@@ -22,6 +21,12 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Settlement
 from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner
+from gateway.frontends.rabbitmq_broker.queue_consumers import (
+    ChannelPrefetch,
+    QueueConsumers,
+    ServedConsumer,
+    complete,
+)
 from gateway.frontends.rabbitmq_broker.queue_receiver import QueueReceiver, UnsettledDelivery
 from gateway.frontends.rabbitmq_broker.refusals import ClientRefused, not_implemented, refusal_of
 from gateway.frontends.rabbitmq_broker.vhost import ServedQueue
@@ -32,13 +37,7 @@ from gateway.wire.rabbitmq.frames import method_frame
 from gateway.wire.rabbitmq.served import ServedDelivery, ServedGet, served_frames
 from gateway.wire.rabbitmq.stored import REJECTED, StoredContent, content_of
 
-# Deliveries of a channel that its client hasn't settled, where it sets no prefetch: a channel has
-# a lock for each.
-_MOST_UNSETTLED: Final = 65_535
-# Deliveries of one receive: a queue's other consumers get the next ones.
-_TOGETHER: Final = 16
-# Seconds to settle what a consumer without acknowledgements gets, and for a client that doesn't
-# read its replies.
+# Seconds to settle what no frame can have, and for a client that doesn't read its replies.
 _GIVE_UP: Final = 5.0
 _EMPTY: Final = 1.0  # seconds, where a namespace doesn't tell that a queue is empty
 
@@ -48,40 +47,36 @@ _Settles = commands.Basic.Ack | commands.Basic.Nack | commands.Basic.Reject
 
 
 @attrs.define(eq=False)
-class ServedConsumer:
-    tag: str
-    queue: ServedQueue
-    no_ack: bool
-    prefetch: int  # 0: any number
-    unsettled: int = 0  # with what is on its way
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    ended: trio.Event = attrs.field(factory=trio.Event)  # nothing is delivered after it
-
-
-@attrs.define(eq=False)
 class ChannelDeliveries:
     _owner: ChannelOwner
     _nursery: trio.Nursery  # of the channel
     consumers: dict[str, ServedConsumer] = attrs.field(factory=dict, init=False)
     _unsettled: dict[int, UnsettledDelivery] = attrs.field(factory=dict, init=False)  # by tag
     _receivers: dict[ServedQueue, QueueReceiver] = attrs.field(factory=dict, init=False)
+    _served: dict[ServedQueue, QueueConsumers] = attrs.field(factory=dict, init=False)
     _reply: tuple[str, str] | None = attrs.field(default=None, init=False)  # address, and tag
     _tag: int = attrs.field(default=0, init=False)
     _prefetch: int = attrs.field(default=0, init=False)  # of the next consumers; 0: any number
-    _shared: int = attrs.field(default=0, init=False)  # of all consumers together
-    _on_way: int = attrs.field(default=0, init=False)  # asked for, and not delivered yet
+    _shared: ChannelPrefetch = attrs.field(init=False)
     _added: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
-    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._shared = ChannelPrefetch(self._unsettled)
 
     # --- consumers
 
     def set_prefetch(self, count: int, *, shared: bool) -> None:
         """`basic.qos`: `shared` is its bit `global`, which in RabbitMQ is of the channel."""
-        if shared:
-            self._shared = count
-            self._room.unpark_all()
-        else:
+        if not shared:
             self._prefetch = count
+            return
+        self._shared.limit = count
+        self._adjust()
+
+    def _adjust(self) -> None:
+        """The limit of the channel, or what its client has, has changed."""
+        for consumers in self._served.values():
+            consumers.adjust()
 
     def consume(self, request: commands.Basic.Consume, queue: ServedQueue) -> ServedConsumer:
         """
@@ -106,7 +101,20 @@ class ChannelDeliveries:
 
     def start(self, consumer: ServedConsumer) -> None:
         """The client knows the consumer's tag: deliver."""
-        self._nursery.start_soon(self._run, consumer)
+        self._served_of(consumer.queue).begin(consumer)
+
+    def _served_of(self, queue: ServedQueue) -> QueueConsumers:
+        found = self._served.get(queue)
+        if found is None:
+            found = self._served[queue] = QueueConsumers(
+                owner=self._owner,
+                queue=queue,
+                opened=self._receiver_of(queue),
+                prefetch=self._shared,
+                deliver=self._deliver,
+            )
+            self._nursery.start_soon(found.run)
+        return found
 
     async def finish(self, tag: str) -> None:
         """
@@ -116,7 +124,7 @@ class ChannelDeliveries:
         consumer = self.consumers.get(tag)
         self.cancel(tag)
         if consumer is not None:
-            await consumer.ended.wait()
+            await self._served[consumer.queue].wait_until_ended(consumer)
 
     def cancel(self, tag: str) -> None:
         """Let a consumer end."""
@@ -137,7 +145,7 @@ class ChannelDeliveries:
         """End a consumer; None: there is none with that tag."""
         consumer = self.consumers.pop(tag, None)
         if consumer is not None:
-            consumer.scope.cancel()
+            self._served[consumer.queue].finish(consumer)
             self._owner.consumers.finish()
         return consumer
 
@@ -149,79 +157,7 @@ class ChannelDeliveries:
         for each in self._unsettled.values():
             each.queue.unsettled -= 1
         self._unsettled.clear()
-
-    async def _run(self, consumer: ServedConsumer) -> None:
-        try:
-            await self._deliver_until_cancelled(consumer)
-        finally:
-            consumer.ended.set()
-
-    async def _deliver_until_cancelled(self, consumer: ServedConsumer) -> None:
-        with consumer.scope:
-            while True:
-                await self._owner.outbox.wait_for_room()
-                room = await self._wait_for_room(consumer)
-                try:
-                    self._owner.check(Right.LISTEN, consumer.queue.entity)
-                    found = await self._receive(consumer, room)
-                except ClientRefused as refusal:
-                    self._owner.refuse(refusal, commands.Basic.Consume.index)
-                    return
-                finally:
-                    self._on_way -= room
-                    consumer.unsettled -= room
-                for receiver, delivery in found:
-                    await self._deliver(consumer, receiver, delivery)
-
-    async def _wait_for_room(self, consumer: ServedConsumer) -> int:
-        """Return for how many deliveries there is room, which is taken then."""
-        while True:
-            under_way = len(self._unsettled) + self._on_way
-            own = (consumer.prefetch or _MOST_UNSETTLED) - consumer.unsettled
-            shared = (self._shared or _MOST_UNSETTLED) - under_way
-            room = min(own, shared, _TOGETHER)
-            if consumer.no_ack:  # prefetch is of deliveries that are to be acknowledged
-                room = _TOGETHER
-            if room > 0:
-                self._on_way += room
-                consumer.unsettled += room
-                return room
-            await self._room.park()
-
-    async def _receive(
-        self, consumer: ServedConsumer, limit: int
-    ) -> Sequence[tuple[Receiver, Delivery]]:
-        opened = self._receiver_of(consumer.queue)
-        receiver: Receiver | None = None
-        found: Sequence[Delivery] | None = None
-        try:
-            receiver = await opened.opened()
-            found = await receiver.receive(limit)
-        except EntityNotFound:
-            found = None
-        except BrokerError as error:
-            if receiver is not None:
-                opened.retire(receiver, error)
-            if error.counts_as_outage and not error.is_final:
-                return []
-            raise refusal_of(error) from error
-        if receiver is None or found is None:
-            if not consumer.queue.is_going:
-                self._owner.vhost.remove(consumer.queue)
-            await trio.sleep_forever()  # who removes the queue cancels the consumer
-        if consumer.no_ack:
-            return await self._settled_at_once(receiver, found)
-        return [(receiver, each) for each in found]
-
-    async def _settled_at_once(
-        self, receiver: Receiver, found: Sequence[Delivery]
-    ) -> Sequence[tuple[Receiver, Delivery]]:
-        """The deliveries that the namespace has settled, for a consumer that acknowledges none."""
-        with trio.move_on_after(_GIVE_UP, shield=True):
-            verdicts = await settle_all(receiver, [(each, Complete()) for each in found])
-            pairs = zip(found, verdicts, strict=True)
-            return [(receiver, each) for each, verdict in pairs if verdict is None]
-        return []
+        self._served.clear()  # each refers to this object
 
     def _receiver_of(self, queue: ServedQueue) -> QueueReceiver:
         found = self._receivers.get(queue)
@@ -269,6 +205,8 @@ class ChannelDeliveries:
         queue.unsettled += 1
         if consumer is not None:
             consumer.unsettled += 1
+        if self._shared.limit:
+            self._adjust()
 
     # --- direct replies
 
@@ -317,8 +255,8 @@ class ChannelDeliveries:
             if isinstance(error, EntityNotFound):
                 self._owner.vhost.remove(queue)
             raise refusal_of(error) from error
-        if found and request.no_ack:
-            found = [each for _, each in await self._settled_at_once(receiver, found)]
+        if found and request.no_ack and not all(await complete(receiver, found)):
+            found = []
         if not found:
             self._owner.outbox.put_answer(
                 method_frame(self._owner.number, commands.Basic.GetEmpty())
@@ -374,7 +312,10 @@ class ChannelDeliveries:
         each.queue.unsettled -= 1
         if isinstance(each.consumer, ServedConsumer):
             each.consumer.unsettled -= 1
-        self._room.unpark_all()
+        if self._shared.limit:
+            self._adjust()
+        elif (consumers := self._served.get(each.queue)) is not None:
+            consumers.adjust()
         return each
 
     def _tags(self, request: _Settles) -> Sequence[int]:

@@ -1,0 +1,197 @@
+"""
+The consumers that a channel has on one queue. One receive at a time finds messages for all of
+them: a thousand consumers ask the namespace as often as one does.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence, Sized
+from typing import Final
+
+import attrs
+import trio
+from pamqp import commands
+
+from gateway.capabilities.settling import settle_all
+from gateway.domain.access import Right
+from gateway.domain.errors import BrokerError, EntityNotFound
+from gateway.domain.message import Abandon, Complete, Delivery, Settlement
+from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner
+from gateway.frontends.rabbitmq_broker.queue_receiver import QueueReceiver
+from gateway.frontends.rabbitmq_broker.refusals import ClientRefused, refusal_of
+from gateway.frontends.rabbitmq_broker.vhost import ServedQueue
+from gateway.ports import Receiver
+
+# Deliveries of a channel that its client hasn't settled, where it sets no prefetch: a channel has
+# a lock for each.
+_MOST_UNSETTLED: Final = 65_535
+# Deliveries of one receive: consumers of other channels get the next ones.
+_TOGETHER: Final = 16
+# Seconds to settle what a consumer without acknowledgements gets, or none has room for.
+_GIVE_UP: Final = 5.0
+
+
+@attrs.define(eq=False)
+class ServedConsumer:
+    tag: str
+    queue: ServedQueue
+    no_ack: bool
+    prefetch: int  # 0: any number
+    unsettled: int = 0
+
+    @property
+    def room(self) -> int:
+        """The deliveries that it may get; a prefetch is of those that it acknowledges."""
+        return _TOGETHER if self.no_ack else (self.prefetch or _MOST_UNSETTLED) - self.unsettled
+
+
+@attrs.define(eq=False)
+class ChannelPrefetch:
+    """The limit of all consumers of a channel together: `basic.qos` with `global`."""
+
+    _unsettled: Sized  # the deliveries that the client hasn't settled
+    limit: int = 0  # 0: any number
+
+    @property
+    def room(self) -> int:
+        return (self.limit or _MOST_UNSETTLED) - len(self._unsettled)
+
+
+@attrs.define(eq=False, kw_only=True)
+class QueueConsumers:
+    """
+    `run` serves the consumers in turn, as RabbitMQ does. A receive that is in progress is for any
+    of them; when a consumer ends and the others have no room for what is asked, the receive ends,
+    and what it has found is that consumer's.
+    """
+
+    _owner: ChannelOwner
+    _queue: ServedQueue
+    _opened: QueueReceiver
+    _prefetch: ChannelPrefetch
+    _deliver: Callable[[ServedConsumer, Receiver, Delivery], Awaitable[None]]
+    _consumers: dict[ServedConsumer, None] = attrs.field(factory=dict, init=False)  # next first
+    _asked: int = attrs.field(default=0, init=False)  # of the receive in progress
+    _receiving: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    # For which something was found that isn't delivered yet, and which have ended meanwhile.
+    _served: dict[ServedConsumer, None] = attrs.field(factory=dict, init=False)
+    _ending: dict[ServedConsumer, None] = attrs.field(factory=dict, init=False)
+    _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _delivered: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+
+    def begin(self, consumer: ServedConsumer) -> None:
+        """Deliver to a consumer, too."""
+        self._consumers[consumer] = None
+        self.adjust()
+
+    def adjust(self) -> None:
+        """Note that the room of the consumers has changed."""
+        if self._asked > self._room():
+            self._receiving.cancel()
+        self._changed.unpark_all()
+
+    def finish(self, consumer: ServedConsumer) -> None:
+        """Deliver no more to a consumer than what is found for it already."""
+        self._consumers.pop(consumer, None)
+        if consumer in self._served or self._asked > self._room():
+            self._ending[consumer] = None
+            self._receiving.cancel()
+
+    async def wait_until_ended(self, consumer: ServedConsumer) -> None:
+        """Return when nothing more is delivered to a consumer for which `finish` was called."""
+        while consumer in self._ending:
+            await self._delivered.park()
+
+    async def run(self) -> None:
+        """Until cancelled; returns if the queue is gone, or refused."""
+        while True:
+            await self._owner.outbox.wait_for_room()
+            if (room := self._room()) <= 0:
+                await self._changed.park()
+                continue
+            self._asked = room
+            try:
+                self._owner.check(Right.LISTEN, self._queue.entity)
+                await self._deliver_next(room)
+            except EntityNotFound:
+                if not self._queue.is_going:
+                    self._owner.vhost.remove(self._queue)
+                return
+            except ClientRefused as refusal:
+                self._owner.refuse(refusal, commands.Basic.Consume.index)
+                return
+            finally:
+                self._asked = 0
+                self._served.clear()
+                self._ending.clear()
+                self._delivered.unpark_all()
+
+    def _room(self) -> int:
+        """The deliveries that one receive may find for the consumers."""
+        room = 0
+        for consumer in self._consumers:
+            if consumer.no_ack:
+                return _TOGETHER
+            room += consumer.room
+            if room >= _TOGETHER:
+                break
+        return min(room, self._prefetch.room, _TOGETHER)
+
+    async def _deliver_next(self, limit: int) -> None:
+        receiver: Receiver | None = None
+        found: Sequence[Delivery] = []
+        try:
+            with trio.CancelScope() as self._receiving:
+                receiver = await self._opened.opened()
+                found = await receiver.receive(limit)
+        except EntityNotFound:
+            raise
+        except BrokerError as error:
+            if receiver is not None:
+                self._opened.retire(receiver, error)
+            if error.counts_as_outage and not error.is_final:
+                return
+            raise refusal_of(error) from error
+        if receiver is not None:
+            await self._deliver_found(receiver, found)
+
+    async def _deliver_found(self, receiver: Receiver, found: Sequence[Delivery]) -> None:
+        unacknowledged: list[tuple[ServedConsumer, Delivery]] = []
+        excess: list[tuple[Delivery, Settlement]] = []
+        for delivery in found:
+            self._asked -= 1
+            consumer = self._next()
+            if consumer is None:
+                excess.append((delivery, Abandon()))
+            elif consumer.no_ack:
+                unacknowledged.append((consumer, delivery))
+            else:
+                await self._deliver(consumer, receiver, delivery)
+        if excess:
+            await settle_all(receiver, excess, _GIVE_UP)
+        if unacknowledged:
+            completed = await complete(receiver, [delivery for _, delivery in unacknowledged])
+            for (consumer, delivery), is_completed in zip(unacknowledged, completed, strict=True):
+                if is_completed:
+                    await self._deliver(consumer, receiver, delivery)
+
+    def _next(self) -> ServedConsumer | None:
+        """
+        The consumer of the next delivery. None: the channel's other queues have used up its limit
+        at the same time, or it is closed.
+        """
+        for consumer in self._consumers:
+            if consumer.no_ack or (consumer.room > 0 and self._prefetch.room > 0):
+                del self._consumers[consumer]
+                self._consumers[consumer] = self._served[consumer] = None
+                return consumer
+        return next(iter(self._ending), None)
+
+
+async def complete(receiver: Receiver, found: Sequence[Delivery]) -> Sequence[bool]:
+    """
+    Complete deliveries for a consumer that acknowledges none; return for each if it is. A
+    cancellation waits for the answer.
+    """
+    with trio.move_on_after(_GIVE_UP, shield=True):
+        verdicts = await settle_all(receiver, [(each, Complete()) for each in found])
+        return [verdict is None for verdict in verdicts]
+    return [False] * len(found)
