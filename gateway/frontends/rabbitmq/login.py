@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 import trio
-from pamqp import commands, decode
+from pamqp import base, commands, decode
 
 from gateway.domain.access import TokenClaim
 from gateway.wire.rabbitmq.frames import (
@@ -52,7 +52,10 @@ class ClientLogin:
     max_frame: int = _FIRST_FRAME  # bytes of a payload; both sides' limit after the login
     _frame_max: tuple[int, int] = (0, 0)  # that of the primary, and of the client; 0: no limit
     digest: bytes = b""  # of the credentials
+    mechanism: str = ""  # of SASL, the client's
     user: str = ""  # empty: the mechanism doesn't show it
+    # The password or token of PLAIN (RFC 4616) or AMQPLAIN; None: another mechanism has it.
+    secret: str | None = attrs.field(default=None, repr=False)
     claim: TokenClaim | None = None  # by which a policy admitted it; None: the primary did
     max_channels: int = MAX_CHANNELS
     hears_alarms: bool = False  # of the primary, by `connection.blocked`
@@ -66,14 +69,15 @@ class ClientLogin:
     def is_done(self) -> bool:
         return self.done.is_set()
 
-    def from_client(self, frame: RelayedFrame) -> None:
+    def from_client(self, frame: RelayedFrame) -> base.Frame:
         """
-        Note the client's part.
+        Note the client's part; return its method, which takes milliseconds to read.
 
         Raises:
             ProtocolError: it isn't part of a login.
         """
-        match frame.method():
+        method = frame.method()
+        match method:
             case commands.Connection.StartOk() as start:
                 self._begin(start)
             case commands.Connection.SecureOk() as secure:
@@ -88,39 +92,20 @@ class ClientLogin:
                 self.is_opening = True
                 self._digest()
             case commands.Connection.Close() | commands.Connection.CloseOk():
-                return
+                return method
             case other:
                 raise ProtocolError(f"{other.name} before the login")
         self._answers.append(frame.data)
         if len(self._answers) > _MOST_STEPS:
             raise ProtocolError("a login of too many steps")
-
-    @property
-    def secret(self) -> str | None:
-        """
-        The password or token of PLAIN (RFC 4616) or AMQPLAIN; None: another mechanism has it.
-
-        Raises:
-            ProtocolError: the client didn't begin with `connection.start-ok`.
-        """
-        credentials = _credentials_in(self._start_ok())
-        return None if credentials is None else credentials[1]
-
-    @property
-    def mechanism(self) -> str:
-        """
-        The client's mechanism of SASL.
-
-        Raises:
-            ProtocolError: as `secret`.
-        """
-        return str(self._start_ok().mechanism)
+        return method
 
     def update_secret(self, secret: object) -> None:
         """The client has a new token, as users of OAuth2 each hour (RabbitMQ's 10.70)."""
         start = self._start_ok()
         if start.mechanism == "PLAIN":
             token = _bytes_of(secret).decode(errors="replace")
+            self.secret = token
             start.response = f"\0{self.user}\0{token}"
             self._answers[0] = method_frame(0, start)
 
@@ -134,6 +119,7 @@ class ClientLogin:
 
     def _begin(self, start: commands.Connection.StartOk) -> None:
         response = _bytes_of(start.response)
+        self.mechanism = start.mechanism
         self._credentials = [start.mechanism.encode(), response]
         self.is_in_one_step = start.mechanism in _IN_ONE_STEP
         capabilities = (start.client_properties or {}).get("capabilities")
@@ -141,7 +127,7 @@ class ClientLogin:
             self.hears_alarms = bool(capabilities.get("connection.blocked"))
             self.hears_cancels = bool(capabilities.get("consumer_cancel_notify"))
         if (credentials := _credentials_in(start)) is not None:
-            self.user = credentials[0]
+            self.user, self.secret = credentials
 
     def _digest(self) -> None:
         digest = hashlib.sha256(_SALT)

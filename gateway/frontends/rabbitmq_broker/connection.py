@@ -210,8 +210,7 @@ class ServedConnection:
             self._on_channel(frame)
 
     def _log_in(self, frame: RelayedFrame) -> None:
-        method = frame.method()
-        self._login.from_client(frame)
+        method = self._login.from_client(frame)
         match method:
             case commands.Connection.StartOk():
                 self._admit(method)
