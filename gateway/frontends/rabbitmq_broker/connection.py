@@ -65,6 +65,8 @@ _MOST_UNFINISHED: Final = 64 * 1024 * 1024  # bytes of publishes whose frames ha
 _MISSED: Final = 2.5  # heartbeat intervals without a byte: as RabbitMQ, between two and three
 _LOOK: Final = 0.5  # seconds between two looks at heartbeats
 _GOODBYE: Final = 2.0  # seconds for a client to read the last frame, and to hang up
+# The methods with which the tasks of a channel begin and end.
+_OF_TASKS: Final = (commands.Channel.Open.index, commands.Channel.Close.index)
 _OBJECTS: Final = 640  # bytes that a method takes: as `relayed` measured for a content
 
 
@@ -165,15 +167,19 @@ class ServedConnection:
             self._heard = trio.current_time()
             if not self._is_ending:
                 reader.max_frame = self._login.max_frame
-                self._handle(reader, bytes(data))
+                await self._handle(reader, bytes(data))
             self._held_back.record_processed()
             await self._outbox.wait_for_answers()
 
-    def _handle(self, reader: FrameReader, data: bytes) -> None:
+    async def _handle(self, reader: FrameReader, data: bytes) -> None:
         try:
             for frame in reader.feed(data):
-                if not self._is_ending:
-                    self._on_frame(frame)
+                if self._is_ending:
+                    return
+                self._on_frame(frame)
+                if frame.method_index in _OF_TASKS:
+                    # The tasks of hundreds of channels would take tens of milliseconds at once.
+                    await trio.lowlevel.checkpoint()
         except ClientRefused as refusal:
             self._close(refusal)
         except ProtocolError as error:

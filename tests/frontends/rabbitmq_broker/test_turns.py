@@ -154,6 +154,36 @@ async def test_a_publish_comes_between_the_requests_that_another_client_sent_at_
         assert 0 < len(here.vhost.queues["tasks"].consumers) < 200
 
 
+def tasks() -> int:
+    return trio.lowlevel.current_statistics().tasks_living
+
+
+async def test_the_channels_of_one_write_begin_one_after_the_other(autojump_clock) -> None:
+    numbers = range(2, 202)
+    opened = b"".join(method_frame(each, commands.Channel.Open()) for each in numbers)
+    close = commands.Channel.Close(200, "", 0, 0)
+    closed = b"".join(method_frame(each, close) for each in numbers)
+    async with shared() as (here, _):
+        heavy, light = await connected(here, "heavy"), await connected(here, "light")
+        for _ in range(10):  # what is read at once grows
+            await heavy.stream.send_all(opened)
+            for _ in numbers:
+                await heavy.hears(commands.Channel.OpenOk)
+            await heavy.stream.send_all(closed)
+            for _ in numbers:
+                await heavy.hears(commands.Channel.CloseOk)
+        before = tasks()
+        await heavy.stream.send_all(opened)
+        await light.publish(b"x", "orders")
+        await light.hears(commands.Basic.Ack)
+        begun = tasks() - before
+        for _ in numbers:
+            await heavy.hears(commands.Channel.OpenOk)
+        total = tasks() - before
+
+    assert begun < total / 2
+
+
 async def test_a_connection_that_ends_with_publishes_in_flight_gives_them_back(
     autojump_clock,
 ) -> None:
