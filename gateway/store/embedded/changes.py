@@ -5,7 +5,10 @@ costs more than the row itself.
 Rows are read in advance: receivers come in groups, and each SELECT costs time.
 """
 
+from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 import apsw
@@ -14,64 +17,81 @@ import attrs
 from gateway.store.engine.records import Row, State
 
 _MOST_ROWS: Final = 64  # as many as a receive of a busy listener asks for
-_MOST_BYTES: Final = 128 * 1024  # if the rows are as large as the last ones
+_MOST_BYTES: Final = 64 * 1024  # of one queue: as many messages of 1 KiB
+_MOST_QUEUES: Final = 256  # together 16 MiB, half of SQLite's own cache
 
 Place = tuple[int, State]  # a queue and a state
 
 
 @attrs.define(eq=False)
+class _NextRows:
+    """The rows of a place that follow its last delivered row."""
+
+    place: Place
+    after: int  # the sequence of the last delivered row
+    rows: list[Row]  # the next row is the last of the list
+    more: int  # rows to read when these are delivered
+
+
+@attrs.define(eq=False)
 class ReadAhead:
     """
-    The rows of one queue and state that follow the last delivered row.
+    For each queue the rows of one state that follow the last delivered row.
 
-    They are valid until one of them changes or the transaction ends, so code that changes rows
-    calls `change` or `drop`. The number of rows read is that of the rows requested in the last
-    transaction; later a quarter of those requested in this one. Rows that are read in vain cost
-    time, too.
+    They are valid until one of them changes or a transaction is undone, so code that changes rows
+    calls `change` or `drop`. A SELECT reads twice as many rows as the one before it if it continues
+    there, and else as many as are requested: rows that are read in vain cost time, too.
     """
 
-    _place: Place | None = None
-    _after: int = -1
-    _rows: list[Row] = attrs.field(factory=list)  # the next row is the last of the list
-    _asked: int = 0  # since the last drop
-    _expected: int = 1
-    _most: int = _MOST_ROWS
+    # By queue; those that were read last are at the end.
+    _queues: OrderedDict[int, _NextRows] = attrs.field(factory=OrderedDict)
 
     def pop(self, place: Place, after: int, limit: int) -> Sequence[Row]:
         """The rows after that sequence number, `limit` at most; none if they must be read."""
-        if after != self._after or len(self._rows) < limit or place != self._place:
+        ahead = self._following(place, after)
+        if ahead is None or len(ahead.rows) < limit:
             return ()
-        self._asked += limit
-        taken = [self._rows.pop() for _ in range(limit)]
-        self._after = taken[-1].sequence
+        taken = ahead.rows[: -limit - 1 : -1]
+        del ahead.rows[-limit:]
+        ahead.after = taken[-1].sequence
         return taken
 
-    def size(self, limit: int) -> int:
+    def size(self, place: Place, after: int, limit: int) -> int:
         """The number of rows to read for a request of `limit` rows."""
-        expected = self._asked // 4 if self._asked else self._expected
-        return max(limit, min(expected, self._most))
+        ahead = self._following(place, after)
+        return limit if ahead is None else max(limit, ahead.more)
 
     def keep(self, place: Place, rows: Sequence[Row], limit: int) -> Sequence[Row]:
         """Return the requested rows, and keep the others."""
-        size = sum([row.size for row in rows])
-        self._most = min(_MOST_ROWS, _MOST_BYTES * len(rows) // max(size, 1))
-        self._asked += limit
         asked = rows[:limit]
-        self._rows = [*reversed(rows[limit:])]
         if asked:
-            self._place, self._after = place, asked[-1].sequence
+            sums = [*accumulate([row.size for row in rows])]
+            fit = bisect_right(sums, _MOST_BYTES)
+            most = min(_MOST_ROWS, _MOST_BYTES * len(rows) // max(sums[-1], 1))
+            queue, _ = place
+            self._queues[queue] = _NextRows(
+                place, asked[-1].sequence, [*reversed(rows[limit:fit])], min(2 * len(rows), most)
+            )
+            self._queues.move_to_end(queue)
+            if len(self._queues) > _MOST_QUEUES:
+                self._queues.popitem(last=False)
         return asked
 
-    def change(self, sequence: int) -> None:
-        """Note that a row is changed or removed."""
-        if sequence > self._after:
-            self.drop()
+    def change(self, queue: int, sequence: int) -> None:
+        """Note that a row of the queue is changed or removed."""
+        ahead = self._queues.get(queue)
+        if ahead is not None and sequence > ahead.after:
+            del self._queues[queue]
 
     def drop(self) -> None:
-        """Discard the rows, so that the next ones are read from the store."""
-        if self._asked:
-            self._expected, self._asked = self._asked, 0
-        self._rows = []
+        """Discard all rows, so that the next ones are read from the store."""
+        self._queues.clear()
+
+    def _following(self, place: Place, after: int) -> _NextRows | None:
+        ahead = self._queues.get(place[0])
+        if ahead is None or ahead.after != after or ahead.place != place:
+            return None
+        return ahead
 
 
 _INSERT: Final = """
@@ -89,8 +109,7 @@ class StoreChanges:
     yet, the added ones first.
 
     That order is correct whatever the order of the calls, because a sequence is never used
-    again. Code that changes a row in another way flushes before. Such a change, and the end of the
-    transaction, discard the rows that were read ahead.
+    again. Code that changes a row in another way flushes before, and notes the change in `ahead`.
     """
 
     _connection: apsw.Connection
@@ -103,8 +122,9 @@ class StoreChanges:
         """Insert a row at the next `flush`; its values are in the order of the columns."""
         self._added.append(row)
 
-    def remove(self, sequence: int) -> None:
-        self.ahead.change(sequence)
+    def remove(self, queue: int, sequence: int) -> None:
+        """Delete a row of the queue at the next `flush`."""
+        self.ahead.change(queue, sequence)
         self._removed.append((sequence,))
         self._highest_removed = max(self._highest_removed, sequence)
 
@@ -116,13 +136,16 @@ class StoreChanges:
     def flush(self) -> None:
         """Write all changes."""
         added, removed = self._added, self._removed
-        self.forget()
+        self._clear()
         self._write(_INSERT, added)
         self._write(_DELETE, removed)
 
     def forget(self) -> None:
-        """Discard all changes, since the transaction is undone."""
+        """Discard all changes, and what was read, since the transaction is undone."""
         self.ahead.drop()
+        self._clear()
+
+    def _clear(self) -> None:
         self._added, self._removed, self._highest_removed = [], [], -1
 
     def _write(self, statement: str, values: Sequence[tuple[Any, ...]]) -> None:

@@ -124,7 +124,8 @@ class SqliteRows:
         if taken := ahead.pop(place, sequence, limit):
             return taken
         self._changes.show(after=sequence)
-        rows = self._select(_AFTER, state, sequence, ahead.size(limit))
+        size = ahead.size(place, sequence, limit)
+        rows = self._select(_AFTER, state, sequence, size)
         return ahead.keep(place, rows, limit)
 
     def page(self, state: State, sequence: int, limit: int, most_bytes: int) -> Sequence[Row]:
@@ -161,6 +162,7 @@ class SqliteRows:
 
     def replace(self, old: Row, new: Row) -> None:
         self._changes.flush()
+        self._changes.ahead.change(self._queue, max(old.sequence, new.sequence))
         values = (
             new.sequence,
             new.number,
@@ -185,13 +187,14 @@ class SqliteRows:
         stored = self.get(sequence)
         if stored is None:
             return
+        self._changes.ahead.change(self._queue, sequence)
         checksum = self._checksum(attrs.evolve(stored, size=size), content)
         checksum = ~checksum if stored.damaged else checksum  # stays wrong, as in `replace`
         values = (stored.number, size, checksum, content, sequence)
         self._connection.execute(_REWRITE, values)
 
     def remove(self, sequence: int) -> None:
-        self._changes.remove(sequence)
+        self._changes.remove(self._queue, sequence)
         self._counts.drop(sequence, self._connection)
 
     def quarantine(self, sequence: int) -> None:

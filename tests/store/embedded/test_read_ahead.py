@@ -14,25 +14,25 @@ QUEUE = (1, State.ACTIVE)
 
 
 class Rows:
-    """Rows 1 to `last`, with a count of how often they were read."""
+    """Rows 1 to `last` of each queue, with the numbers of rows that were read at once."""
 
     def __init__(self, last: int = 1000, size: int = 10) -> None:
         self.ahead = ReadAhead()
         self.last, self.size = last, size
-        self.readings: list[int] = []  # how many rows each gave
+        self.readings: list[int] = []
 
     def after(self, sequence: int, limit: int = 1, place: tuple[int, State] = QUEUE) -> list[int]:
         rows: Sequence[Row] = self.ahead.pop(place, sequence, limit)
         if not rows:
-            end = min(self.last, sequence + self.ahead.size(limit))
+            end = min(self.last, sequence + self.ahead.size(place, sequence, limit))
             rows = [row(number, self.size) for number in range(sequence + 1, end + 1)]
             self.readings.append(len(rows))
             rows = self.ahead.keep(place, rows, limit)
         return [each.sequence for each in rows]
 
-    def crowd(self, after: int, takes: int) -> None:
-        for number in range(after, after + takes):
-            assert self.after(number) == [number + 1]
+    def take(self, after: int, count: int, place: tuple[int, State] = QUEUE) -> None:
+        for number in range(after, after + count):
+            assert self.after(number, place=place) == [number + 1]
 
 
 def row(sequence: int, size: int) -> Row:
@@ -46,72 +46,93 @@ def row(sequence: int, size: int) -> Row:
     )
 
 
-def test_as_many_rows_are_read_as_the_crowd_before_took():
+def test_each_reading_that_goes_on_takes_twice_as_many_rows_up_to_64():
     rows = Rows()
-    rows.crowd(0, 40)
-    rows.ahead.drop()
+
+    rows.take(0, 191)
+
+    assert rows.readings == [1, 2, 4, 8, 16, 32, 64, 64]
+
+
+def test_queues_that_take_turns_keep_their_rows():
+    rows = Rows()
+    queues = [(number, State.ACTIVE) for number in range(10)]
+
+    for after in range(127):
+        for queue in queues:
+            rows.take(after, 1, queue)
+
+    assert sorted(rows.readings) == sorted([1, 2, 4, 8, 16, 32, 64] * 10)
+
+
+def test_the_queue_that_was_read_first_is_forgotten():
+    rows = Rows()
+    queues = [(number, State.ACTIVE) for number in range(257)]
+    for queue in queues:
+        rows.take(0, 2, queue)
     rows.readings.clear()
 
-    rows.crowd(40, 40)
+    rows.take(2, 1, queues[0])
+    rows.take(2, 1, queues[2])
 
-    assert rows.readings == [40]
-
-
-def test_a_single_receiver_has_nothing_read_ahead():
-    rows = Rows()
-    for number in range(10):
-        rows.crowd(number, 1)
-        rows.ahead.drop()
-
-    assert rows.readings == [1] * 10
+    assert rows.readings == [1]
 
 
 def test_no_more_is_read_ahead_than_fits():
-    rows = Rows(size=50_000)
-    rows.crowd(0, 40)
-    rows.ahead.drop()
+    rows = Rows(size=30_000)
+
+    rows.take(0, 20)
+
+    assert max(rows.readings) == 2
+
+
+def test_large_rows_after_small_ones_are_not_kept():
+    rows = Rows()
+    rows.take(0, 15)
+    rows.size = 60_000
+    rows.take(15, 1)
     rows.readings.clear()
 
-    rows.crowd(40, 10)
+    rows.take(16, 1)
 
-    assert max(rows.readings) <= 2
+    assert rows.readings == [1]
 
 
 def test_a_caller_that_asks_for_many_gets_them_at_once():
     rows = Rows()
 
     assert rows.after(0, 100) == [*range(1, 101)]
+    assert rows.after(100, 3) == [101, 102, 103]
+    assert rows.after(103, 3) == [104, 105, 106]
 
 
 def test_rows_of_another_place_or_from_elsewhere_are_read():
     rows = Rows()
-    rows.crowd(0, 30)
-    rows.ahead.drop()
-    rows.crowd(30, 1)
+    rows.take(0, 30)
 
-    assert rows.after(31, place=(2, State.ACTIVE)) == [32]
-    assert rows.after(31, place=(1, State.DEAD)) == [32]
+    assert rows.after(30, place=(2, State.ACTIVE)) == [31]
+    assert rows.after(30, place=(1, State.DEAD)) == [31]
     assert rows.after(10) == [11]
+    assert rows.readings[-3:] == [1, 1, 1]
 
 
 def test_a_row_that_changes_is_read_anew():
     rows = Rows()
-    rows.crowd(0, 30)
-    rows.ahead.drop()
-    rows.crowd(30, 1)
-    rows.ahead.change(20)  # was handed out before
-    assert rows.after(31) == [32]
+    rows.take(0, 16)
+    rows.ahead.change(1, 16)  # was handed out before
+    rows.ahead.change(2, 17)  # of another queue
+    rows.take(16, 1)
     readings = len(rows.readings)
 
-    rows.ahead.change(33)
+    rows.ahead.change(1, 18)
 
-    assert rows.after(32) == [33]
+    assert rows.after(17) == [18]
     assert len(rows.readings) == readings + 1
 
 
 def test_the_end_of_a_queue_is_asked_for_again():
     rows = Rows(last=3)
-    rows.crowd(0, 3)
+    rows.take(0, 3)
     assert rows.after(3) == []
     rows.last = 5
 
@@ -149,22 +170,26 @@ def test_each_change_of_a_row_that_was_read_ahead_is_seen(
     assert left == expected
 
 
-def test_nothing_is_read_ahead_across_transactions(tmp_path: Path):
+def test_rows_that_were_read_outlive_a_commit_and_end_when_a_transaction_is_undone(
+    tmp_path: Path,
+):
     schema.create(tmp_path / "a.db", 1)
     connection = schema.connect(tmp_path / "a.db")
     connection.execute("BEGIN")
     changes = StoreChanges(connection)
     rows = SqliteRows(connection, 1, changes, DeliveryCounts())
     rows.add([row(number, 0) for number in range(1, 30)])
-    for number in range(19):
+    for number in range(16):
         rows.after(State.ACTIVE, number, 1)
     changes.flush()
     connection.execute("COMMIT; BEGIN; DELETE FROM message WHERE sequence < 25")
 
-    left = rows.after(State.ACTIVE, 19, 1)
+    kept = rows.after(State.ACTIVE, 16, 1)
+    changes.forget()
+    left = rows.after(State.ACTIVE, 17, 1)
 
     connection.close()
-    assert [each.sequence for each in left] == [25]
+    assert [each.sequence for each in (*kept, *left)] == [17, 25]
 
 
 @pytest.mark.parametrize(
