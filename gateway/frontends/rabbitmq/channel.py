@@ -77,9 +77,19 @@ class RelayedChannel:
     is_open_upstream: bool = False
     is_closed: bool = False  # by an error, which the client hasn't confirmed
     owes_close_ok: bool = False  # to the primary, whose error it was
+    owes_close: bool = False  # to the primary: it's closed there before it's opened again
     replies: ChannelReplies | None = None  # the primary's, while the channel is opened again
     _client_tag: int = 0
     _upstream_tag: int = 0
+
+    @property
+    def has_confirms_to_end(self) -> bool:
+        """
+        True if the gateway alone has selected confirms, and the channel upstream has nothing else
+        that would end with it.
+        """
+        is_own = self.upstream_confirms and not self.client_confirms
+        return is_own and not (self.setup.consumers or self.tags.has_any)
 
     def counted(
         self, content: RelayedContent, publish: commands.Basic.Publish, now: float
@@ -130,7 +140,8 @@ class RelayedChannel:
         """
         left, self.by_tag = list(self.by_tag.values()), {}
         self._upstream_tag = 0
-        self.upstream_confirms = self.is_open_upstream = self.owes_close_ok = False
+        self.upstream_confirms = self.is_open_upstream = False
+        self.owes_close_ok = self.owes_close = False
         self.delivery = None
         self.tags.lose()
         return left

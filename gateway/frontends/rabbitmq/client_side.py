@@ -17,7 +17,7 @@ from gateway.frontends.rabbitmq.requests import Requests
 from gateway.frontends.rabbitmq.session import CLOSED, ClientSession
 from gateway.net.visits import current_visit, processing, record_authorized
 from gateway.wire.rabbitmq.errors import RESOURCE_ERROR, text_of_reply
-from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError
+from gateway.wire.rabbitmq.frames import HEARTBEAT, ProtocolError, method_frame
 from gateway.wire.rabbitmq.relayed import (
     PROTOCOL_HEADER,
     SETTLEMENTS,
@@ -28,6 +28,7 @@ from gateway.wire.rabbitmq.relayed import (
 
 _SLICE: Final = 32  # frames between two chances of others: some milliseconds
 _MOST_EARLY: Final = 64 * 1024  # bytes: a client opens some channels, and declares some queues
+_SELECT_SIZE: Final = len(method_frame(1, commands.Tx.Select()))
 _CLOSES: Final = (commands.Channel.Close.index, commands.Channel.CloseOk.index)
 
 
@@ -92,7 +93,10 @@ class ClientSide:
     async def _handle_in_turns(self, frames: Iterator[RelayedFrame]) -> None:
         some = list(islice(frames, _SLICE))
         while some:
-            await self._handle_in_turn(some)
+            for part in _parts(some):
+                if part[0].method_index == commands.Tx.Select.index:
+                    await self._requests.prepare_transaction(part[0].channel)
+                await self._handle_in_turn(part)
             if some := list(islice(frames, _SLICE)):
                 await trio.lowlevel.checkpoint()  # between two slices others may run
 
@@ -200,6 +204,17 @@ class ClientSide:
         channel.client_confirms = True
         if not getattr(frame.method(), "nowait", False):
             self._session.answer(channel.number, commands.Confirm.SelectOk())
+
+
+def _parts(frames: Sequence[RelayedFrame]) -> Iterator[Sequence[RelayedFrame]]:
+    """The frames in parts: each `tx.select` begins one, as what came before is done first."""
+    begin = 0
+    for at, frame in enumerate(frames):
+        has_size = len(frame.data) == _SELECT_SIZE  # which costs less to ask than the method
+        if at and has_size and frame.method_index == commands.Tx.Select.index:
+            yield frames[begin:at]
+            begin = at
+    yield frames[begin:]
 
 
 async def read_protocol_header(stream: trio.abc.Stream) -> bool:

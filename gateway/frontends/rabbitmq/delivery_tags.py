@@ -22,6 +22,11 @@ class DeliveryTags:
     last: int = 0  # the client's tag of the last delivery
     _lost: int = 0  # the client's tag of the last delivery of a lost channel
 
+    @property
+    def has_any(self) -> bool:
+        """True if the channel upstream has delivered something."""
+        return self.last > self._lost
+
     def delivered(self, frame: RelayedFrame) -> bytes:
         """The method of a delivery, as the client gets it."""
         tag = delivery_tag(frame) + self._lost

@@ -178,6 +178,9 @@ class Laying:
 
     async def _lay(self, channel: RelayedChannel) -> None:
         try:
+            if channel.owes_close:
+                channel.owes_close = False
+                await self._asked(channel, [(commands.Channel.Close(200, "", 0, 0), None)])
             while not await self._asked(channel, channel.setup.requests()):
                 pass  # the primary has closed the channel
             channel.is_open_upstream = True

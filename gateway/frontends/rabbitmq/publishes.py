@@ -344,6 +344,11 @@ class Publishes:
         """Return when the pair has a verdict for all that it was given."""
         await self._pair.wait_until_done()
 
+    async def wait_for_verdicts(self, channel: RelayedChannel) -> None:
+        """Return when each publish of the channel has its verdict."""
+        while channel.with_pair or any(not kept.is_moved for kept in channel.by_tag.values()):
+            await self._room.park()
+
     async def wait_until_confirmed(self) -> None:
         """Return when the primary owes no confirm."""
         while any(channel.by_tag for channel in self._session.channels.values()):

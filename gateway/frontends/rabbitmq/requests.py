@@ -72,6 +72,31 @@ class Requests:
         self._answered.unpark_all()
         return channel.answered(answer)
 
+    async def prepare_transaction(self, number: int) -> None:
+        """
+        Return when the channel may begin a transaction, or can't: confirms that the gateway alone
+        has selected end with the channel upstream, which is opened again. The primary refuses what
+        still has confirms: a channel with consumers or deliveries, which would end, too.
+        """
+        channel = self._session.channels.get(number)
+        if channel is None or not self._may_end_confirms(channel):
+            return
+        with trio.move_on_after(PATIENCE):
+            await self._publishes.wait_for_verdicts(channel)
+            while channel.awaited:
+                await self._answered.park()
+            if not self._may_end_confirms(channel):
+                return
+            self._publishes.lose_channel(channel)
+            channel.owes_close = True
+            self._lay_again(channel)
+        while channel.replies is not None:
+            await self._answered.park()
+
+    def _may_end_confirms(self, channel: RelayedChannel) -> bool:
+        is_there = self._session.is_on_wire and channel.is_open_upstream
+        return is_there and channel.has_confirms_to_end and self._may_lay(channel)
+
     def handle(self, channel: RelayedChannel, frame: RelayedFrame) -> None:
         """Handle a method of the client that has no content."""
         if self._session.is_on_wire and (channel.is_open_upstream or channel.owes_close_ok):
@@ -215,9 +240,12 @@ class Requests:
         for request in awaited:
             if not request.is_own:
                 self._hold(channel, request.frame)
+        self._lay_again(channel)
+
+    def _lay_again(self, channel: RelayedChannel) -> None:
         channel.replies = ChannelReplies()
-        session.down.closed.append(channel)
-        session.down.changes.notify()
+        self._session.down.closed.append(channel)
+        self._session.down.changes.notify()
 
     def record_down(self, queue: str, text: str) -> None:
         """The primary says, by that text, that the queue's node is down."""
@@ -332,6 +360,7 @@ class Requests:
 
     def release_held(self, channel: RelayedChannel) -> None:
         """The channel is open again: pass on what waits for it."""
+        self._answered.unpark_all()
         held, channel.held = channel.held, []
         for frame in held:
             self.handle(channel, frame)

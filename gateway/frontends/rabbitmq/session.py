@@ -74,7 +74,7 @@ class DownQueues:
     """
 
     names: set[str] = attrs.field(factory=set, init=False)
-    # Channels that the primary has closed, and that are to be opened again.
+    # Channels that are closed at the primary, or are to be, and that are to be opened again.
     closed: list[RelayedChannel] = attrs.field(factory=list, init=False)
     # Consumers that the primary has cancelled, and didn't say why.
     cancelled: list[tuple[RelayedChannel, commands.Basic.Cancel]] = attrs.field(
