@@ -57,11 +57,8 @@ class ChannelDeliveries:
     _reply: tuple[str, str] | None = attrs.field(default=None, init=False)  # address, and tag
     _tag: int = attrs.field(default=0, init=False)
     _prefetch: int = attrs.field(default=0, init=False)  # of the next consumers; 0: any number
-    _shared: ChannelPrefetch = attrs.field(init=False)
+    _shared: ChannelPrefetch = attrs.field(factory=ChannelPrefetch, init=False)
     _added: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._shared = ChannelPrefetch(self._unsettled)
 
     # --- consumers
 
@@ -205,6 +202,7 @@ class ChannelDeliveries:
         queue.unsettled += 1
         if consumer is not None:
             consumer.unsettled += 1
+            self._shared.unsettled += 1
         if self._shared.limit:
             self._adjust()
 
@@ -312,6 +310,7 @@ class ChannelDeliveries:
         each.queue.unsettled -= 1
         if isinstance(each.consumer, ServedConsumer):
             each.consumer.unsettled -= 1
+            self._shared.unsettled -= 1
         if self._shared.limit:
             self._adjust()
         elif (consumers := self._served.get(each.queue)) is not None:

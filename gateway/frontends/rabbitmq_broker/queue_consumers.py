@@ -3,7 +3,7 @@ The consumers that a channel has on one queue. One receive at a time finds messa
 them: a thousand consumers ask the namespace as often as one does.
 """
 
-from collections.abc import Awaitable, Callable, Sequence, Sized
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import attrs
@@ -47,12 +47,12 @@ class ServedConsumer:
 class ChannelPrefetch:
     """The limit of all consumers of a channel together: `basic.qos` with `global`."""
 
-    _unsettled: Sized  # the deliveries that the client hasn't settled
     limit: int = 0  # 0: any number
+    unsettled: int = 0  # of what consumers got; not of `basic.get`
 
     @property
     def room(self) -> int:
-        return (self.limit or _MOST_UNSETTLED) - len(self._unsettled)
+        return (self.limit or _MOST_UNSETTLED) - self.unsettled
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -128,8 +128,8 @@ class QueueConsumers:
         """The deliveries that one receive may find for the consumers."""
         room = 0
         for consumer in self._consumers:
-            if consumer.no_ack:
-                return _TOGETHER
+            if consumer.no_ack:  # it counts for no limit, and waits while one is reached
+                return _TOGETHER if self._prefetch.room > 0 else 0
             room += consumer.room
             if room >= _TOGETHER:
                 break
