@@ -3,6 +3,7 @@
 import math
 import secrets
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 import attrs
@@ -44,6 +45,14 @@ _EMPTY: Final = 1.0  # seconds, where a namespace doesn't tell that a queue is e
 _LONGEST_TEXT: Final = 1000  # characters of a description
 
 _Settles = commands.Basic.Ack | commands.Basic.Nack | commands.Basic.Reject
+
+
+@attrs.frozen
+class ChosenDeliveries:
+    """Deliveries that the client settles, by their tags."""
+
+    request: _Settles
+    tags: Sequence[int]
 
 
 @attrs.define(eq=False)
@@ -286,24 +295,47 @@ class ChannelDeliveries:
         Raises:
             ClientRefused: a tag is unknown; what came before it is settled.
         """
-        by_receiver: dict[int, tuple[Receiver, list[tuple[Delivery, Settlement]]]] = {}
+        chosen: list[ChosenDeliveries] = []
         refusal = None
         for request in requests:
             try:
-                tags = self._tags(request)
+                chosen.append(self.choose(request))
             except ClientRefused as error:
                 refusal = error
                 break
-            for tag in tags:
-                each = self._pop(tag)
-                if not each.is_lost:
-                    _, some = by_receiver.setdefault(id(each.receiver), (each.receiver, []))
-                    some.append((each.delivery, _settlement(request, each.queue)))
-        for receiver, settlements in by_receiver.values():
-            # A delivery that couldn't be settled comes again.
-            await settle_all(receiver, settlements)
+        await self.settle_chosen(chosen)
         if refusal is not None:
             raise refusal
+
+    def choose(self, request: _Settles) -> ChosenDeliveries:
+        """
+        The deliveries that the client settles. It has them until `settle_chosen`, or again after
+        `forget_choices`.
+
+        Raises:
+            ClientRefused: their tag is unknown.
+        """
+        tags = self._tags(request)
+        for tag in tags:
+            self._unsettled[tag].is_chosen = True
+        return ChosenDeliveries(request, tags)
+
+    def forget_choices(self) -> None:
+        """Let the client settle all again that it has chosen."""
+        for each in self._unsettled.values():
+            each.is_chosen = False
+
+    async def settle_chosen(self, chosen: Sequence[ChosenDeliveries]) -> None:
+        """Settle them; one that can't be settled comes again."""
+        by_receiver: dict[int, tuple[Receiver, list[tuple[Delivery, Settlement]]]] = {}
+        for some in chosen:
+            for tag in some.tags:
+                each = self._pop(tag)
+                if not each.is_lost:
+                    _, found = by_receiver.setdefault(id(each.receiver), (each.receiver, []))
+                    found.append((each.delivery, _settlement(some.request, each.queue)))
+        for receiver, settlements in by_receiver.values():
+            await settle_all(receiver, settlements)
 
     def _pop(self, tag: int) -> UnsettledDelivery:
         each = self._unsettled.pop(tag)
@@ -319,13 +351,16 @@ class ChannelDeliveries:
 
     def _tags(self, request: _Settles) -> Sequence[int]:
         tag = request.delivery_tag or 0
-        if not isinstance(request, commands.Basic.Reject) and request.multiple:
-            found = [each for each in self._unsettled if not tag or each <= tag]
-            if found or not tag:
-                return found
-        elif tag in self._unsettled:
+        is_multiple = not isinstance(request, commands.Basic.Reject) and request.multiple
+        if is_multiple and not tag:
+            return [each for each, found in self._unsettled.items() if not found.is_chosen]
+        named = self._unsettled.get(tag)
+        if named is None or named.is_chosen:
+            raise ClientRefused(PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+        if not is_multiple:
             return [tag]
-        raise ClientRefused(PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+        earlier = takewhile(lambda each: each[0] <= tag, self._unsettled.items())
+        return [each for each, found in earlier if not found.is_chosen]
 
     async def recover(self, request: Any) -> None:
         """Let all that the client hasn't settled come again. Raises: ClientRefused."""

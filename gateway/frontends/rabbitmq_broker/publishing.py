@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
-from pamqp import base, commands
+from pamqp import commands
 
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import MESSAGE_FAULTS, BrokerError, MessageError
 from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner
-from gateway.frontends.rabbitmq_broker.deliveries import ChannelDeliveries
+from gateway.frontends.rabbitmq_broker.deliveries import ChannelDeliveries, ChosenDeliveries
 from gateway.frontends.rabbitmq_broker.direct_replies import (
     asks_for_reply,
     is_address,
@@ -47,6 +47,9 @@ class ArrivedPublish:
     size: int  # bytes of memory
 
 
+_Work = ArrivedPublish | ChosenDeliveries
+
+
 @attrs.define(eq=False)
 class ChannelPublishes:
     _owner: ChannelOwner
@@ -54,7 +57,7 @@ class ChannelPublishes:
     _confirms: bool = attrs.field(default=False, init=False)
     _tag: int = attrs.field(default=0, init=False)  # of the last publish
     # The work of a transaction; None: the channel has none.
-    _work: list[ArrivedPublish | base.Frame] | None = attrs.field(default=None, init=False)
+    _work: list[_Work] | None = attrs.field(default=None, init=False)
     _held: int = attrs.field(default=0, init=False)  # bytes of that work
 
     async def publish(self, publishes: Sequence[ArrivedPublish]) -> None:
@@ -85,8 +88,9 @@ class ChannelPublishes:
         """Settle deliveries, or let the transaction do so. Raises: ClientRefused."""
         if self._work is None:
             await self._deliveries.settle(settlements)
-        else:
-            self._add_work(settlements)
+            return
+        for each in settlements:  # a wrong tag is refused at once, as in RabbitMQ
+            self._add_work([self._deliveries.choose(each)])
 
     async def _check(self, arrived: ArrivedPublish) -> None:
         method, owner = arrived.method, self._owner
@@ -183,7 +187,7 @@ class ChannelPublishes:
             raise ClientRefused(PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
         self._work = self._work or []
 
-    def _add_work(self, work: Sequence[ArrivedPublish | base.Frame]) -> None:
+    def _add_work(self, work: Sequence[_Work]) -> None:
         """Raises QuotaExceeded: the client has as many bytes in flight as it may."""
         assert self._work is not None, "a transaction was begun"
         size = sum(each.size for each in work if isinstance(each, ArrivedPublish))
@@ -209,18 +213,20 @@ class ChannelPublishes:
         finally:
             self.close()
 
-    async def _do(self, work: Sequence[ArrivedPublish | base.Frame]) -> None:
+    async def _do(self, work: Sequence[_Work]) -> None:
         publishes = [each for each in work if isinstance(each, ArrivedPublish)]
         routed = [(each, await self._routed(each)) for each in publishes]
         await self._send(routed)
         for _, each in routed:
             if each.error is not None:
                 raise each.error
-        await self._deliveries.settle([each for each in work if isinstance(each, SETTLES)])
+        chosen = [each for each in work if isinstance(each, ChosenDeliveries)]
+        await self._deliveries.settle_chosen(chosen)
 
     def roll_back(self) -> None:
         """Forget the publishes and settlements. Raises: ClientRefused."""
         self._drain()
+        self._deliveries.forget_choices()
         self.close()
 
     def close(self) -> None:
@@ -228,7 +234,7 @@ class ChannelPublishes:
         self._owner.pending.release(self._held)
         self._held = 0
 
-    def _drain(self) -> list[ArrivedPublish | base.Frame]:
+    def _drain(self) -> list[_Work]:
         if self._work is None:
             raise ClientRefused(PRECONDITION_FAILED, "channel is not transactional")
         work, self._work = self._work, []

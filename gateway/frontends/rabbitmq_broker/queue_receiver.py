@@ -25,6 +25,7 @@ class UnsettledDelivery:
     consumer: object | None  # None: of `basic.get`
     renewed: float  # when its lock began, by Trio's clock
     is_lost: bool = False  # its message comes again
+    is_chosen: bool = False  # the client settles it, in a transaction that isn't committed
 
     @property
     def due(self) -> float:
