@@ -17,7 +17,13 @@ from gateway.domain.message import DEAD_LETTER_REASON, Complete, Delivery
 from gateway.frontends.rabbitmq_broker.routed_sends import FULL, RoutedSends
 from gateway.frontends.rabbitmq_broker.vhost import ServedQueue, ServedVhost
 from gateway.ports import Receiver, WallClock
-from gateway.wire.rabbitmq.stored import REJECTED, StoredContent, content_of, dead_letter_of
+from gateway.wire.rabbitmq.stored import (
+    REJECTED,
+    StoredContent,
+    content_of,
+    dead_letter_of,
+    is_in_circle,
+)
 
 _TOGETHER: Final = 16  # dead letters of one receive
 _PAUSE: Final = 1.0  # seconds after an error of the namespace
@@ -104,12 +110,14 @@ class QueueUpkeep:
         content = self._dead_letter(queue, delivery)
         if content is not None and await self.vhost.has_exchange(content.exchange):
             routed = self.sends.routed(content)
+            routed.queues = [each for each in routed.queues if not _is_in_circle(content, each)]
             await self.sends.send([routed])
             if routed.error is not None:
                 raise routed.error
         await receiver.settle(delivery, Complete())
 
     def _dead_letter(self, queue: ServedQueue, delivery: Delivery) -> StoredContent | None:
+        """As its exchange gets it; None: the queue has none."""
         terms, said = queue.terms, delivery.message.properties.get(DEAD_LETTER_REASON)
         reason = _REASONS.get(said, REJECTED) if isinstance(said, str) else REJECTED
         try:
@@ -122,6 +130,13 @@ class QueueUpkeep:
             )
         except MessageError:
             content = content_of(delivery.message, queue.name)
-        if content is None or terms.dead_letter_exchange is None:
+        if terms.dead_letter_exchange is None:
             return None
         return attrs.evolve(content, exchange=terms.dead_letter_exchange)
+
+
+def _is_in_circle(content: StoredContent, queue: str) -> bool:
+    try:
+        return is_in_circle(content, queue)
+    except MessageError:
+        return False  # its header is malformed, and stays as it is

@@ -234,16 +234,17 @@ def without_bcc(content: StoredContent) -> StoredContent:
 
 def dead_letter_of(
     content: StoredContent, *, queue: str, reason: str, now: datetime, key: str | None
-) -> StoredContent | None:
+) -> StoredContent:
     """
     The dead letter of a message, with `x-death` as RabbitMQ writes it; `key` is the routing key
-    that the queue sets. None: the message has come round a circle that nobody has rejected it from.
+    that the queue sets.
+
+    Raises:
+        MessageError: the content header is malformed.
     """
     properties = read_content_header(content.header)
     headers = dict(properties.get("headers") or {})
-    earlier = [each for each in headers.get(DEATHS) or [] if isinstance(each, dict)]
-    if reason != REJECTED and _is_in_circle(earlier, queue):
-        return None
+    earlier = _deaths_in(headers)
     same = [each for each in earlier if (each.get("queue"), each.get("reason")) == (queue, reason)]
     count = same[0].get("count") if same else 0
     death: dict[str, Any] = {
@@ -269,6 +270,19 @@ def dead_letter_of(
     )
 
 
-def _is_in_circle(deaths: list[dict[str, Any]], queue: str) -> bool:
-    was_there = any(each.get("queue") == queue for each in deaths)
-    return was_there and all(each.get("reason") != REJECTED for each in deaths)
+def is_in_circle(dead_letter: StoredContent, queue: str) -> bool:
+    """
+    True if the dead letter would come to a queue where it died before, and nobody has rejected it
+    since: RabbitMQ drops it there, as it could go round for ever.
+    """
+    for death in _deaths_in(dead_letter.headers):
+        if death.get("reason") == REJECTED:
+            return False
+        if death.get("queue") == queue:
+            return True
+    return False
+
+
+def _deaths_in(headers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = headers.get(DEATHS)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

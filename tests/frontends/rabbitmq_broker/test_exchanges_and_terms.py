@@ -347,3 +347,17 @@ async def test_a_client_that_takes_smaller_frames_than_it_must_is_refused(autoju
         client = Peer(here.opened().stream)
         with pytest.raises(AssertionError, match=r"Connection\.Close"):
             await log_in(client, frame_max=100, **GUEST)
+
+
+async def test_a_dead_letter_that_is_published_again_is_dead_lettered_again(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        dead = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "dead"}
+        await client.declares("src", x_message_ttl=100, **dead)
+        await client.declares("dead")
+        await client.publish(b"x", "src")
+        first = await client.until_it_gets("dead")
+        await client.publish(b"x", "src", headers=first.properties.headers)
+        again = await client.until_it_gets("dead")
+
+    assert [each["count"] for each in again.properties.headers["x-death"]] == [2]
