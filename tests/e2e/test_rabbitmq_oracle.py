@@ -113,8 +113,8 @@ def steps(seed: int) -> Sequence[Step]:
 
 def taken(queue: str, takes: bool) -> tuple[str, bool]:
     """
-    Here a queue that is too long drops the oldest message with the next publish, and RabbitMQ also
-    when a message comes back: so none comes back.
+    RabbitMQ drops the oldest message of a queue that is too long also when one comes back as its
+    channel ends, and here the next publish does so: so none comes back.
     """
     return queue, takes or "x-max-length" in QUEUES[queue]
 

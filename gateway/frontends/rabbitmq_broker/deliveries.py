@@ -326,16 +326,23 @@ class ChannelDeliveries:
             each.is_chosen = False
 
     async def settle_chosen(self, chosen: Sequence[ChosenDeliveries]) -> None:
-        """Settle them; one that can't be settled comes again."""
+        """Settle them; one that can't be settled comes again. A queue may be too long then."""
+        back: dict[ServedQueue, None] = {}
         by_receiver: dict[int, tuple[Receiver, list[tuple[Delivery, Settlement]]]] = {}
         for some in chosen:
             for tag in some.tags:
                 each = self._pop(tag)
-                if not each.is_lost:
-                    _, found = by_receiver.setdefault(id(each.receiver), (each.receiver, []))
-                    found.append((each.delivery, _settlement(some.request, each.queue)))
+                if each.is_lost:
+                    continue
+                settlement = _settlement(some.request, each.queue)
+                if isinstance(settlement, Abandon):
+                    back[each.queue] = None
+                _, found = by_receiver.setdefault(id(each.receiver), (each.receiver, []))
+                found.append((each.delivery, settlement))
         for receiver, settlements in by_receiver.values():
             await settle_all(receiver, settlements)
+        for queue in back:
+            await self._owner.sends.drop_excess(queue)
 
     def _pop(self, tag: int) -> UnsettledDelivery:
         each = self._unsettled.pop(tag)

@@ -78,8 +78,8 @@ class RoutedSends:
         if bounded is not None and bounded.terms.refuses:
             publishes = await self._with_room(bounded, publishes)
         await self._store(name, publishes)
-        if bounded is not None and not bounded.terms.refuses:
-            await self._drop_oldest(bounded)
+        if bounded is not None:
+            await self.drop_excess(bounded)
 
     async def _store(self, name: str, publishes: Sequence[RoutedPublish]) -> None:
         batches: list[list[Message]] = []
@@ -128,8 +128,10 @@ class RoutedSends:
             each.error = QuotaExceeded(f"queue '{queue.name}' is full")
         return publishes[:room]
 
-    async def _drop_oldest(self, queue: ServedQueue) -> None:
-        """Remove the oldest messages of a queue that has more than it may."""
+    async def drop_excess(self, queue: ServedQueue) -> None:
+        """Remove the oldest messages of a queue that has more than it may; none if it refuses."""
+        if queue.terms.refuses or not queue.terms.is_bounded:
+            return
         reason = FULL if queue.terms.dead_letter_exchange is not None else None
         settlement = Complete() if reason is None else DeadLetter(reason=reason)
         try:

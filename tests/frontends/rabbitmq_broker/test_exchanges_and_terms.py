@@ -361,3 +361,17 @@ async def test_a_dead_letter_that_is_published_again_is_dead_lettered_again(auto
         again = await client.until_it_gets("dead")
 
     assert [each["count"] for each in again.properties.headers["x-death"]] == [2]
+
+
+async def test_a_message_that_comes_back_to_a_full_queue_is_its_oldest(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("short", x_max_length=1)
+        await client.publish(b"first", "short")
+        assert await client.gets("short", no_ack=False) is not None
+        await client.publish(b"second", "short")
+        await client.send(commands.Basic.Nack(1, requeue=True))
+
+        got = await client.gets("short")
+        assert got is not None
+        assert (got.body, await client.gets("short")) == (b"second", None)
