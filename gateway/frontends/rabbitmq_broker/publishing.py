@@ -136,18 +136,17 @@ class ChannelPublishes:
         for _, each in routed:
             if each.is_reply:
                 each.is_routed = await self._owner.replies.deliver(each.content)
-        accepted = 0  # the last of a run of confirms, which is one frame
+        answered = self._tag
         for arrived, each in routed:
             if arrived.method.mandatory and not each.is_routed and each.error is None:
                 self._return(each.content)
             self._tag += self._confirms
             if each.error is None:
-                accepted = self._tag
                 continue
-            self._confirm(accepted)
-            accepted = 0
+            self._confirm(answered, self._tag - self._confirms)
+            answered = self._tag
             self._refuse(each.error)
-        self._confirm(accepted)
+        self._confirm(answered, self._tag)
 
     def _refuse(self, error: BrokerError) -> None:
         """
@@ -164,10 +163,10 @@ class ChannelPublishes:
         elif error.counts_as_outage:
             raise ClientRefused(FORCED, f"a message wasn't stored: {error}")
 
-    def _confirm(self, tag: int) -> None:
-        """Confirm all publishes up to the tag; those before it are answered already."""
-        if tag:
-            self._owner.say(commands.Basic.Ack(delivery_tag=tag, multiple=True))
+    def _confirm(self, answered: int, last: int) -> None:
+        """Confirm the publishes after the one that is answered, up to the last, in one frame."""
+        if last > answered:
+            self._owner.say(commands.Basic.Ack(last, multiple=last > answered + 1))
 
     def _return(self, content: StoredContent) -> None:
         method = ServedReturn(_NO_ROUTE, "NO_ROUTE", content.exchange, content.routing_key)

@@ -18,6 +18,7 @@ from gateway.ports import ReceiveMode
 from gateway.store.local.memory import MemoryBroker
 from gateway.store.local.receiver import LocalReceiver
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER
+from tests.frontends.rabbitmq.peers import with_content
 from tests.frontends.rabbitmq_broker.site import Client, site
 from tests.harness.clocks import VirtualClock
 
@@ -122,6 +123,21 @@ async def test_a_publish_without_queue_is_returned_before_its_confirm(autojump_c
 
     assert (returned.body, returned.properties.app_id) == (b"lost", "shop")
     assert (returned.method.reply_code, returned.method.routing_key) == (312, "nowhere")
+
+
+async def test_a_confirm_says_whether_it_is_for_several_publishes(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("orders")
+        await client.confirms()
+        await client.publish(b"1", "orders")
+        first = (await client.hears(commands.Basic.Ack)).method
+        together = with_content(commands.Basic.Publish(routing_key="orders"), b"x")
+        await client.stream.send_all(together * 3)
+        others = (await client.hears(commands.Basic.Ack)).method
+
+    assert (first.delivery_tag, first.multiple) == (1, False)
+    assert (others.delivery_tag, others.multiple) == (4, True)
 
 
 async def test_publishes_and_other_methods_of_a_channel_keep_their_order(autojump_clock) -> None:
