@@ -63,7 +63,8 @@ from gateway.wire.rabbitmq.stored import StoredContent
 LARGEST: Final = 16 * 1024 * 1024  # bytes of a body: RabbitMQ 4's `max_message_size`
 _MOST_UNFINISHED: Final = 64 * 1024 * 1024  # bytes of publishes whose frames haven't all arrived
 _MISSED: Final = 2.5  # heartbeat intervals without a byte: as RabbitMQ, between two and three
-_LOOK: Final = 0.5  # seconds between two looks at heartbeats
+_LOOK: Final = 0.5  # seconds between two looks at heartbeats, at most
+_LOOKS: Final = 4  # in a heartbeat interval, at least: a silent client is gone before three
 _GOODBYE: Final = 2.0  # seconds for a client to read the last frame, and to hang up
 # The methods with which the tasks of a channel begin and end.
 _OF_TASKS: Final = (commands.Channel.Open.index, commands.Channel.Close.index)
@@ -191,7 +192,7 @@ class ServedConnection:
         """Until cancelled: as long as the connection."""
         interval = self._login.heartbeat
         while True:
-            await trio.sleep(_LOOK if interval else math.inf)
+            await trio.sleep(min(_LOOK, interval / _LOOKS) if interval else math.inf)
             now = trio.current_time()
             if now - self._outbox.sent >= interval / 2 and not self._outbox.size:
                 self._outbox.put(HEARTBEAT_FRAME)

@@ -103,12 +103,18 @@ async def test_a_silent_client_is_cut_off_before_its_login(autojump_clock) -> No
         await theirs.aclose()
 
 
-async def test_a_silent_client_is_cut_off_after_its_heartbeats(autojump_clock) -> None:
+@pytest.mark.parametrize("interval", [1, 10])
+async def test_a_silent_client_is_cut_off_after_its_heartbeats(
+    autojump_clock, interval: int
+) -> None:
     async with site() as here:
-        client = await here.connect(heartbeat=10)
+        client = await here.connect(heartbeat=interval)
+        began = trio.current_time()
         with trio.fail_after(60):
             while await client.stream.receive_some():
                 continue
+
+        assert 2 * interval <= trio.current_time() - began < 2.8 * interval
 
 
 async def test_a_larger_message_than_is_taken_closes_its_channel(autojump_clock) -> None:
