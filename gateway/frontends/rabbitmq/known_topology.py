@@ -15,6 +15,7 @@ from gateway.domain.bounded import Bounded
 from gateway.wire.rabbitmq.errors import PRECONDITION_FAILED, RESOURCE_LOCKED
 from gateway.wire.rabbitmq.frames import method_frame, with_any_name
 
+ALTERNATE: Final = "alternate-exchange"
 _MOST: Final = 20_000  # queues, exchanges and bindings: some megabytes
 _Declare = commands.Queue.Declare | commands.Exchange.Declare
 _Bind = commands.Queue.Bind | commands.Exchange.Bind
@@ -144,7 +145,14 @@ def _values(request: _Declare) -> tuple[Any, ...]:
     *values, arguments = (getattr(request, name) or None for name in names)
     if is_queue and arguments:  # of which RabbitMQ compares those that it knows
         arguments = {name: each for name, each in arguments.items() if name.startswith("x-")}
+    elif arguments:
+        arguments = compared_of_exchange(arguments)
     return (*values, arguments or None)
+
+
+def compared_of_exchange(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments of an exchange that RabbitMQ compares with those of another declaration."""
+    return {ALTERNATE: arguments[ALTERNATE]} if ALTERNATE in arguments else {}
 
 
 def check_declaration(vhost: str, request: _Declare, current: Sequence[Any]) -> None:

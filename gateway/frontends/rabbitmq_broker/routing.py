@@ -15,13 +15,14 @@ from typing import Any, Final
 
 import attrs
 
+from gateway.frontends.rabbitmq.known_topology import ALTERNATE
+
 DIRECT: Final = "direct"
 FANOUT: Final = "fanout"
 TOPIC: Final = "topic"
 HEADERS: Final = "headers"
 KINDS: Final = frozenset({DIRECT, FANOUT, TOPIC, HEADERS})
 OF_NAMESPACE: Final = "topic of the namespace"  # the kind of such an exchange
-ALTERNATE: Final = "alternate-exchange"
 _X_MATCH: Final = "x-match"
 _WITH_X: Final = "-with-x"
 Headers = Callable[[], Mapping[str, Any]]  # those of a message, which are seldom read

@@ -24,6 +24,7 @@ from gateway.frontends.rabbitmq.known_topology import (
     Inequivalent,
     KnownTopology,
     check_declaration,
+    compared_of_exchange,
 )
 from gateway.frontends.rabbitmq_broker.binding_requests import (
     binding_of,
@@ -385,7 +386,8 @@ class ServedVhost:
         """Raises: ClientRefused, BrokerError."""
         async with self._turn:
             name = request.exchange
-            if request.passive or not name:
+            _check_not_default(name)
+            if request.passive:
                 await self.exchange(name)
                 return
             if name in self.table.exchanges:
@@ -407,7 +409,8 @@ class ServedVhost:
         there = self.table.exchanges[request.exchange]
         if there.kind == OF_NAMESPACE:
             return
-        current = there.kind, there.durable, there.auto_delete, there.internal, there.arguments
+        arguments = compared_of_exchange(there.arguments)
+        current = there.kind, there.durable, there.auto_delete, there.internal, arguments
         try:
             check_declaration(VHOST, request, current)
         except Inequivalent as error:

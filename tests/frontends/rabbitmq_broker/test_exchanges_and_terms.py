@@ -6,7 +6,7 @@ import pytest
 import trio
 from pamqp import commands
 
-from gateway.frontends.rabbitmq.known_topology import KnownTopology
+from gateway.frontends.rabbitmq.known_topology import ALTERNATE, KnownTopology
 from gateway.wire.rabbitmq.frames import with_any_name
 from tests.frontends.rabbitmq.peers import Peer, log_in
 from tests.frontends.rabbitmq_broker.site import GUEST, Client, site
@@ -125,6 +125,9 @@ async def test_an_exchange_is_refused_in_the_words_of_rabbitmq(autojump_clock) -
         await client.is_refused(other, 406, text)
         missing = commands.Queue.Bind(queue="missing, too", exchange="nothing")
         await client.is_refused(missing, 404, "no exchange 'nothing' in vhost '/'")
+        for passive in (False, True):
+            default = commands.Exchange.Declare(exchange="", passive=passive)
+            await client.is_refused(default, 403, "operation not permitted on the default exchange")
         used = commands.Exchange.Delete(exchange="events", if_unused=True)
         await client.is_refused(used, 406, "in use")
         await client.asks(commands.Exchange.Delete(exchange="events"), commands.Exchange.DeleteOk)
@@ -361,6 +364,17 @@ async def test_a_dead_letter_that_is_published_again_is_dead_lettered_again(auto
         again = await client.until_it_gets("dead")
 
     assert [each["count"] for each in again.properties.headers["x-death"]] == [2]
+
+
+async def test_an_argument_of_an_exchange_without_effect_is_not_compared(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        for arguments in ({}, {"remark": "ours"}, {}):
+            request = commands.Exchange.Declare(exchange="events", arguments=arguments)
+            await client.asks(request, commands.Exchange.DeclareOk)
+
+        other = commands.Exchange.Declare(exchange="events", arguments={ALTERNATE: "other"})
+        await client.is_refused(other, 406, "inequivalent arg 'alternate-exchange'")
 
 
 async def test_a_message_that_comes_back_to_a_full_queue_is_its_oldest(autojump_clock) -> None:
