@@ -95,9 +95,8 @@ ruff:
 	.venv/bin/ruff check $(SOURCES)
 	.venv/bin/ruff format --check $(SOURCES)
 
-# Slow, since each rule takes a file apart again: therefore without the files that have no word of
-# what these rules are about, and without the rules that tests are free of. What is left of them for
-# tests is about clean-up, and generators.
+# Without the files that have no word of what these rules are about, and without the rules that
+# tests are free of. What is left of them for tests is about clean-up, and generators.
 with = $(shell grep --recursive --files-with-matches --include='*.py' --extended-regexp '$(1)' $(2))
 CONCURRENT := async |await |trio|except:|BaseException|Cancelled
 flake8:
