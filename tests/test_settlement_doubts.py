@@ -106,3 +106,13 @@ def test_the_oldest_doubt_is_forgotten() -> None:
         doubts.begin(str(number))
 
     assert [doubts.about(str(number)) for number in range(3)] == [False, True, True]
+
+
+def test_a_settlement_is_in_doubt_as_long_as_another_one_is_under_way() -> None:
+    doubts = SettlementDoubts()
+    with doubts.settling(TOKEN):
+        assert doubts.about(TOKEN)
+        with pytest.raises(OutcomeUnknown):
+            settle(doubts, LockLost("the other has it"))
+
+    assert not doubts.about(TOKEN)

@@ -100,9 +100,9 @@ class SettlementDoubts:
     """The deliveries of one receiver, or of one table of leases, that may be settled."""
 
     _most: int = _MOST
-    # By lock token, the number of settlements that were begun and have no definite end.
+    # By lock token, the number of settlements that were begun and have no definite end, but for
+    # those of `settling` that may still end: each of these has a task.
     _open: Bounded[str, int] = attrs.field(init=False)
-    # Of these, those of `settling` that may still end: each has a task.
     _under_way: dict[str, int] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -110,7 +110,8 @@ class SettlementDoubts:
 
     def about(self, lock_token: str | None) -> bool:
         """True if a settlement of that delivery was begun and has no definite end."""
-        return _key(lock_token) in self._open
+        key = _key(lock_token)
+        return key in self._open or key in self._under_way
 
     def begin(self, lock_token: str | None) -> None:
         """Note that a settlement begins: until `resolve` it counts as unanswered."""
@@ -125,17 +126,18 @@ class SettlementDoubts:
         key = _key(lock_token)
         if error is None:
             self._open.pop(key, None)
-            if others := self._under_way.get(key):  # they find the lock lost
-                self._open[key] = others + 1
+            if key in self._under_way:  # another one, which finds the lock lost
+                self._open[key] = 1
             return None
         if error.outcome is Outcome.UNKNOWN:
             return error
-        earlier = self._open.get(key, 1) - 1
-        if not earlier:
+        if earlier := self._open.get(key, 1) - 1:
+            self._open[key] = earlier
+        else:
             self._open.pop(key, None)
-            return error
-        self._open[key] = earlier
-        return _in_doubt(error) if isinstance(error, LockLost | MessageNotFound) else error
+        has_others = earlier or key in self._under_way
+        is_gone = isinstance(error, LockLost | MessageNotFound)
+        return _in_doubt(error) if has_others and is_gone else error
 
     def settling(self, lock_token: str | None) -> "SettlementUnderWay":
         """
@@ -174,7 +176,6 @@ class SettlementUnderWay:
     _key: str
 
     def __enter__(self) -> None:
-        self._doubts.begin(self._key)
         self._under_way[self._key] = self._under_way.get(self._key, 0) + 1
 
     def __exit__(
@@ -186,6 +187,8 @@ class SettlementUnderWay:
         others = self._under_way.pop(self._key) - 1
         if others:
             self._under_way[self._key] = others
+        if error is not None:
+            self._doubts.begin(self._key)
         if error is None or isinstance(error, BrokerError):
             verdict = self._doubts.resolve(self._key, error)
             if verdict is not None and verdict is not error:
