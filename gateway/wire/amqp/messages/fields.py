@@ -132,17 +132,15 @@ _NO_STRINGS: Final = _NO_TEXTS | {6, 7}  # nor are these written as strings, but
 
 
 def write_properties(values: tuple[Value, ...]) -> bytes:
-    last = len(values)
-    while last and values[last - 1] is None:
-        last -= 1
-    encoded = [_NULL] * last
-    for place, value in enumerate(values[:last]):
+    encoded: list[bytes] = []
+    for place, value in enumerate(values):
         if value is None:
             continue
+        encoded += [_NULL] * (place - len(encoded))
         name, _, check = _PROPERTIES[place]
         is_plain = type(value) is str and place not in _NO_STRINGS  # mostly
         try:
-            encoded[place] = encode(value if is_plain else check(value))
+            encoded.append(encode(value if is_plain else check(value)))
         except MessageError as error:
             raise MessageError(f"{name}: {error}") from error
     return encode_fields(encoded)
