@@ -8,6 +8,8 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import attrs
+
 from gateway.domain.values import value
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,6 +58,11 @@ class Now:
     # of a namespace is without them: its messages live on as if the clock had always been right.
     shift: int = 0
     shift_before: int = 0
+    own: int = attrs.field(init=False)  # the own date of the namespace, in microseconds
+
+    @own.default
+    def _own(self) -> int:
+        return self.wall - self.shift
 
     @property
     def trusted(self) -> bool:
@@ -70,11 +77,6 @@ class Now:
     def latest(self) -> int:
         """The later candidate for the date, in microseconds: for spans that mustn't end early."""
         return self.wall if self.before is None else max(self.wall, self.before)
-
-    @property
-    def own(self) -> int:
-        """The own date of the namespace, in microseconds."""
-        return self.wall - self.shift
 
     @property
     def own_latest(self) -> int:

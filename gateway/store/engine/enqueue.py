@@ -124,7 +124,7 @@ class EnqueueRules:
         if properties.requires_duplicate_detection:
             kept = self._duplicates.sift(kept, now)
         self.check_quota(sum([message.size for _, message in kept]), now)
-        mark = content.journal.mark()
+        mark = 0 if content.onward is None else content.journal.mark()
         places = self._places(len(messages), reserved)
         rows = [accept(message, places[each], properties, now) for each, message in kept]
         if reserved is not None:  # what is due already takes the next number, as always

@@ -116,12 +116,15 @@ class MessageIndex:
 
     def add(self, rows: Sequence[Row]) -> None:
         self.rows.add(rows)
+        counts: dict[State, int] = {}
+        size = 0
         for row in rows:
             self._record_dates(row)
-        states = [row.state for row in rows]
-        for state in set(states):
-            self._count(state, states.count(state))
-        self._add_bytes(sum([row.size for row in rows]))
+            counts[row.state] = counts.get(row.state, 0) + 1
+            size += row.size
+        for state, count in counts.items():
+            self._count(state, count)
+        self._add_bytes(size)
 
     def replace(self, old: Row, new: Row) -> None:
         self.rows.replace(old, new)
@@ -312,8 +315,9 @@ class MessageIndex:
             lane.fresh += change
 
     def _add_bytes(self, change: int) -> None:
-        self.journal.record(self._weigh, self.bytes, self.used)
-        self._weigh(self.bytes + change, self.used + change)
+        own, used = self.bytes, self.used
+        self.journal.record(self._weigh, own, used)
+        self._weigh(own + change, used + change)
 
     def _weigh(self, own: int, used: int) -> None:
         self.bytes = own

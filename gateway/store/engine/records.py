@@ -144,7 +144,7 @@ class Row:
 
     def shown(self, date: int, shift: int) -> int:
         """A date of the message on the wall clock, which large steps have moved by `shift`."""
-        return date + shift if self.has_own_dates else date
+        return date + shift if shift and self.has_own_dates else date
 
     @property
     def first(self) -> int:
