@@ -59,7 +59,7 @@ class LeaseTable:
         the client gets them.
         """
         locks: dict[datetime | None, LockEnds] = {}  # the leases of a batch mostly end together
-        given = list[Delivery]()
+        given: list[Delivery] = []
         for delivery in deliveries:
             client_has = self._with_token(delivery)
             assert client_has.lock_token is not None, "a locked delivery has a token"

@@ -93,22 +93,22 @@ def build_options_request(entity: EntityPath) -> Request:
 
 def is_message_request(request: Request) -> bool:
     """True if the path is that of one of these operations; otherwise it may be management."""
-    return _tail(_path(request)) > 0
+    return _tail(request.target) > 0
 
 
 def is_receive_request(request: Request) -> bool:
     """True if the path is that of a receive, whatever the method."""
-    return _tail(_path(request)) == 2
+    return _tail(request.target) == 2
 
 
 def is_send_request(request: Request) -> bool:
     """True if the request sends messages."""
-    return request.method == "POST" and _tail(_path(request)) == 1
+    return request.method == "POST" and _tail(request.target) == 1
 
 
 def is_peek_request(request: Request) -> bool:
     """True if the request peeks messages."""
-    return request.method == "GET" and _tail(_path(request)) == 1
+    return request.method == "GET" and _tail(request.target) == 1
 
 
 def origin_of(request: Request, *, secure: bool) -> str:
@@ -141,8 +141,7 @@ def parse_request(request: Request, batch: Sequence[Message] | None = None) -> O
     Raises:
         InvalidRequest: the text names the field.
     """
-    path = _path(request)
-    tail = _tail(path)
+    path, tail = _path(request.target), _tail(request.target)
     if tail == 0:
         raise InvalidRequest(f"path {request.path!r:.300}: /{{entity}}/messages expected")
     entity = _entity(path, tail)
@@ -195,8 +194,8 @@ def _messages_path(entity: EntityPath) -> str:
     return "/" + quote(entity.name, safe="/$") + "/messages"
 
 
-def _path(request: Request) -> str:
-    return request.target.partition("?")[0].removeprefix("/")
+def _path(target: str) -> str:
+    return target.partition("?")[0].removeprefix("/")
 
 
 def _entity(path: str, tail: int) -> EntityPath:
@@ -204,7 +203,7 @@ def _entity(path: str, tail: int) -> EntityPath:
     return _entity_named(path.rsplit("/", tail)[0])
 
 
-# Both are cached, because most requests are for few entities, and the path is looked at repeatedly.
+# Both are cached: most requests are for few entities, and the target is looked at repeatedly.
 
 
 @functools.lru_cache(maxsize=1024)
@@ -213,9 +212,9 @@ def _entity_named(name: str) -> EntityPath:
 
 
 @functools.lru_cache(maxsize=1024)
-def _tail(path: str) -> int:
-    """The number of segments at the end that aren't the entity's; 0 if none."""
-    match [segment.lower() for segment in path.split("/")]:
+def _tail(target: str) -> int:
+    """The number of segments at the end of the path that aren't the entity's; 0 if none."""
+    match [segment.lower() for segment in _path(target).split("/")]:
         case [_, *_, "messages"]:
             return 1
         case [_, *_, "messages", "head"]:
