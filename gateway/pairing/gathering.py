@@ -123,7 +123,8 @@ class GatheringBroker(ForwardingBroker):
         is unknown for the others of its group, too.
         """
         key = entity.key
-        size = None if self.pair.keeps_order(entity) else self._size_of(messages)
+        others = self._under_way.get(key, 0)
+        size = self._size_of(entity, messages) if others else 0
         if size is None:
             return await self.pair.send_diverting(entity, messages)
         group = self._groups.get(key)
@@ -131,9 +132,9 @@ class GatheringBroker(ForwardingBroker):
             number = group.add(messages, size)
             await group.done.wait()
             return group.result(number)
-        calls = self._under_way[key] = self._under_way.get(key, 0) + 1
+        self._under_way[key] = others + 1
         try:
-            if calls == 1:
+            if not others:
                 return await self.pair.send_diverting(entity, messages)
             return await self._lead(entity, _SharedCall([messages], size))
         finally:
@@ -141,8 +142,10 @@ class GatheringBroker(ForwardingBroker):
             if not self._under_way[key]:
                 del self._under_way[key]
 
-    def _size_of(self, messages: Sequence[Message]) -> int | None:
+    def _size_of(self, entity: EntityPath, messages: Sequence[Message]) -> int | None:
         """The bytes of the bodies; None: the send goes alone."""
+        if self.pair.keeps_order(entity):
+            return None
         size = 0
         for message in messages:
             if not isinstance(message.body, bytes):
