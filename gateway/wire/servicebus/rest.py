@@ -31,7 +31,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -74,6 +74,11 @@ _NOT: Final = "false"
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _RECEIVE: Final = re.compile(r"limit=([0-9]{1,9})", re.ASCII)
+# Parses the body of a batch, by its content type.
+_BATCHES: Final[Mapping[str, Callable[[bytes], Iterator[Message]]]] = {
+    Form.AMQP.value: frames.parse_messages,
+    Form.JSON.value: parse_batch,
+}
 _HOST: Final = re.compile(r"[A-Za-z0-9._\-\[\]:]{1,260}", re.ASCII)
 
 
@@ -125,13 +130,8 @@ def batch_of(request: Request) -> Iterator[Message] | None:
     """
     if not is_send_request(request):
         return None
-    match _content_type(request):
-        case Form.AMQP.value:
-            return frames.parse_messages(request.body)
-        case Form.JSON.value:
-            return parse_batch(request.body)
-        case _:
-            return None
+    parse = _BATCHES.get(_content_type(request))
+    return None if parse is None else parse(request.body)
 
 
 def parse_request(request: Request, batch: Sequence[Message] | None = None) -> Operation:
@@ -266,7 +266,7 @@ def _build_send(path: str, operation: SendMessages) -> Request:
 
 def _is_batch(content_type: str) -> bool:
     kind = content_type.partition(";")[0].strip().lower()
-    return kind in {Form.AMQP.value, Form.JSON.value}
+    return kind in _BATCHES
 
 
 def _parse_receive(entity: EntityPath, request: Request) -> ReceiveMessages:
