@@ -1,8 +1,8 @@
 PYTHON ?= python3
 SOURCES := $(wildcard gateway tests benchmarks examples)
 CORES := $(shell nproc 2>/dev/null || echo 2)
-# More than there are cores: many tests wait for other processes.
-WORKERS ?= $(shell expr $(CORES) + 2)
+# More than there are cores: many tests wait for other processes, most of their time.
+WORKERS ?= $(shell expr $(CORES) + 4)
 
 # Debian packages, installed when they are missing.
 TEST_PACKAGES := beanstalkd chromium curl libfaketime libnginx-mod-stream nginx-light prometheus rabbitmq-server strace systemd
@@ -27,7 +27,7 @@ run: .venv/.run-stamp
 
 # Without root, Debian packages and servers.
 quick: .venv/.test-stamp
-	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal -m 'not (slow or long or live or shared or powercut)'
+	.venv/bin/python -m pytest --numprocesses=$(CORES) --dist=worksteal -m 'not (slow or long or live or shared or powercut)'
 
 test: .venv/.test-stamp .venv/.proton-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp .node/.stamp .rabbitmq-4/.stamp
 	@$(call debian,$(TEST_PACKAGES))
