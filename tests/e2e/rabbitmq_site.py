@@ -127,6 +127,7 @@ async def site(
             secondary = "second"
             label = "own-clients"
             failover_interval = "5s"
+            ping_interval = "1s"
             enable_syphon = true
             [pairing.syphon]
             rescan = "1s"
