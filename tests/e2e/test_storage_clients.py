@@ -83,6 +83,7 @@ async def test_no_sdk_notices_that_the_primary_freezes_and_stops(gateways: Gatew
         await gateway.seen("entity_state_changed", entity="orders", after="primary")
         await primary.stop()
         await trio.sleep(OUTAGE)
+        over = gateway.count("outage_over")
         await primary.start()
         for producer in producers:
             producer.stop()
@@ -90,6 +91,7 @@ async def test_no_sdk_notices_that_the_primary_freezes_and_stops(gateways: Gatew
     missing = set(sent)
     # The second failure within minutes: the return needs 40 s of successes in a row.
     with trio.move_on_after(100):
+        await gateway.until(lambda: gateway.count("outage_over") > over, 100)
         while missing:
             missing -= set((await run("plain", gateway, "take-all"))["take-all"]["got"])
 
