@@ -24,7 +24,7 @@ ROUTES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "fanout": ("anything", {}),
     "headers": ("", {"vip": True}),
 }
-PAUSE: Final = 0.005  # seconds
+PAUSE: Final = 0.02  # seconds
 
 
 def _is_over() -> bool:

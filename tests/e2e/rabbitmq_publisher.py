@@ -38,7 +38,7 @@ def main(port: int, queue: str, name: str, password: str = "guest") -> None:
             error = repr(failure)
             break
         sent += 1
-        time.sleep(0.005)
+        time.sleep(0.02)
     if not error:
         connection.close()
     sys.stdout.write(json.dumps({"sent": sent, "error": error}))
