@@ -8,12 +8,19 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.backoff import Backoff
+from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import EntityNotFound, Unavailable
+from gateway.domain.errors import Busy, EntityNotFound, Unavailable, Unreachable
 from gateway.domain.events.gateway import EntityStateChanged, LoopPaused
 from gateway.domain.failover import State
 from gateway.pairing.entity_record import MAX_TROUBLED, EntityState
-from gateway.pairing.options import EntityRule, PairOptions, entity_rule, rule_for
+from gateway.pairing.options import (
+    EntityRule,
+    OnUnreachable,
+    PairOptions,
+    entity_rule,
+    rule_for,
+)
 from gateway.pairing.states import HEARTBEAT, EntityStates
 from tests.harness.clocks import START, VirtualClock
 from tests.harness.retained import entries
@@ -26,8 +33,9 @@ OUT = Unavailable("out")
 
 @pytest.fixture
 def make(events):
-    def make(max_troubled=MAX_TROUBLED, **options):
+    def make(max_troubled=MAX_TROUBLED, address="", **options):
         return EntityStates(
+            address=address,
             max_troubled=max_troubled,
             options=PairOptions(label=LABEL, **options),
             clock=VirtualClock(),
@@ -759,3 +767,499 @@ async def test_the_first_rule_that_matches_counts():
     assert entity_rule(EntityPath("orders/NEW"), rules) is rules[0]
     assert rule_for(EntityPath("orders/new"), options).interval == 1.0
     assert rule_for(ORDERS, options).interval == 3.0
+
+
+# The evidence that an attempt is
+
+LOST = Unreachable("refused")
+MISSING = EntityNotFound("none")
+
+
+async def later(seconds, attempt):
+    await trio.sleep(seconds)
+    return attempt
+
+
+def pause(seconds):
+    """Let the gateway stand still for so long."""
+    trio.lowlevel.current_clock().jump(seconds)
+
+
+def failing_since(states, entity=ORDERS):
+    """When the entity's streak began, by Trio's clock."""
+    since = states.shared(entity).failover.failing_since
+    return None if since is None else since + trio.current_time()
+
+
+@pytest.mark.parametrize(
+    ("options", "is_known", "counts"),
+    [({}, True, True), ({}, False, False), ({"on_unreachable": OnUnreachable.RAISE}, True, False)],
+)
+async def test_a_missing_entity_that_was_known_is_an_outage_while_one_lasts(
+    make, options, is_known, counts
+):
+    states = make(**options)
+    if is_known:
+        states.is_known = lambda entity: entity == ORDERS
+    before = states.counts(ORDERS, MISSING)
+    fail(states, BILLS)
+    other = states.counts(ORDERS, MISSING)
+    states.failed(states.begin(BILLS), LOST)
+    during = states.counts(ORDERS, MISSING)
+    await trio.sleep(60.0)
+
+    assert (before, other, during) == (False, False, counts)
+    assert not states.counts(ORDERS, MISSING)
+
+
+async def test_a_suspect_entity_that_a_probe_finds_missing_is_lost_in_an_outage(make):
+    states = make()
+    states.is_known = lambda _: True
+    fail(states)
+    states.record_unreachable(ORDERS, MISSING)
+    states.is_known = lambda _: False
+    suspect = states.counts(ORDERS, MISSING)
+    for _ in range(2):
+        await trio.sleep(30.0)
+        fail(states)
+
+    assert (suspect, states.state_of(ORDERS)) == (True, State.SECONDARY)
+    assert not states.counts(ORDERS, MISSING)
+    assert states.is_diverted(ORDERS, MISSING)
+    assert not states.is_diverted(BILLS, MISSING)
+
+
+async def test_sends_of_entities_without_diversion_when_missing_get_the_error(make):
+    states = make(failover_interval=0.0, on_unreachable=OnUnreachable.RAISE)
+    fail(states)
+    states.record_unreachable(ORDERS, MISSING)
+
+    assert states.unreachable(ORDERS) is MISSING
+    assert not states.is_diverted(ORDERS, MISSING)
+
+
+async def test_a_trial_is_waited_for_as_long_as_a_probe(make):
+    states = make(suspect_wait=2.0)
+    fail(states)
+    await trio.sleep(5.0)
+    answer(states)
+    waits = [await states.wait_verdict(ORDERS, trio.current_time() + 9.0)]
+    assert states.begin_trial(ORDERS) is not None
+    began = trio.current_time()
+    waits.append(await states.wait_verdict(ORDERS, began + 9.0))
+
+    assert waits == [False, False]
+    assert trio.current_time() - began == 2.0
+
+
+async def test_a_send_of_before_and_a_probe_are_signs_of_life_by_their_start(make):
+    states = make(failover_interval=0.0, successes_to_return=99)
+    fail(states)
+    began = trio.current_time()
+    first = await later(1.0, states.begin(ORDERS))
+    second = await later(1.0, states.begin(ORDERS))
+    signs = []
+    for attempt in (second, first):
+        states.sent(attempt)
+        signs.append(states.shows_life(ORDERS, began + 0.5))
+    probes = [await later(1.0, states.begin(ORDERS)) for _ in range(2)]
+    for attempt in reversed(probes):
+        states.probed(ORDERS, attempt)
+        signs.append(states.shows_life(ORDERS, began + 2.5))
+    states.probed(ORDERS)
+
+    assert signs == [True] * 4
+    assert states.shows_life(ORDERS, trio.current_time() - 0.1)
+
+
+async def test_only_a_trial_counts_for_a_half_open_entity(make):
+    states = make(failover_interval=0.0, successes_to_return=2)
+    open_half(states)
+    states.sent(states.begin(ORDERS))
+    sent = states.state_of(ORDERS)
+    states.sent(states.begin_trial(ORDERS))
+
+    assert (sent, states.state_of(ORDERS)) == (State.HALF_OPEN, State.PRIMARY)
+
+
+async def test_a_send_that_is_slow_is_a_suspicion_from_its_start(make):
+    states = make(address="amqp://east")
+    attempt = await later(3.0, states.begin(ORDERS))
+    states.slow(attempt)
+    [state] = states.troubled()
+
+    assert (state.state, state.reason) == (State.SUSPECT, "amqp://east: no answer within 3 s")
+    assert states.evidence.namespace.is_any_silent
+    assert states.shared(ORDERS).failover.last_failure == 0.0
+    states.slow(states.begin(BILLS), is_silence=False)
+    assert not states.evidence.namespace.is_silent("bills")
+
+
+async def test_a_slow_send_from_before_a_failover_or_a_pause_is_no_suspicion(make, nursery):
+    states = make(failover_interval=0.0, successes_to_return=1)
+    old = states.begin(ORDERS)
+    fail(states)
+    states.probed(ORDERS)
+    states.slow(old)
+    returned = states.state_of(ORDERS)
+    await nursery.start(states.run)
+    paused = states.begin(BILLS)
+    pause(60.0)
+    states.slow(paused)
+
+    assert returned is State.PRIMARY
+    assert states.state_of(BILLS) is State.PRIMARY
+    assert not states.evidence.namespace.is_any_silent
+
+
+async def test_an_entity_is_doubted_with_its_namespace_and_waits_no_longer_than_its_loss(make):
+    states = make(suspect_wait=2.0)
+    states.suspect(ORDERS)
+    before = states.state_of(ORDERS)
+    states.failed(states.begin(BILLS), LOST)
+    await trio.sleep(1.5)
+    states.suspect(ORDERS)
+    [_, doubted] = states.troubled()
+    began = trio.current_time()
+    await states.wait_verdict(ORDERS, began + 9.0)
+
+    assert before is State.PRIMARY
+    assert (doubted.state, doubted.reason) == (State.SUSPECT, "the namespace: refused")
+    assert trio.current_time() - began == 0.5
+
+
+async def test_an_entity_beside_a_silent_one_is_asked_itself(make):
+    states = make(suspect_wait=2.0)
+    states.slow(await later(3.0, states.begin(BILLS)))
+    await trio.sleep(5.0)
+    states.suspect(BILLS)
+    states.suspect(ORDERS)
+    began = trio.current_time()
+    await states.wait_verdict(ORDERS, began + 9.0)
+    reasons = {each.entity: each.reason for each in states.troubled()}
+
+    assert reasons == {
+        BILLS: "no answer within 3 s",
+        ORDERS: "another entity had no answer in time",
+    }
+    assert trio.current_time() - began == 2.0
+
+
+async def test_of_too_many_entities_none_is_doubted(make):
+    states = make(max_troubled=1)
+    states.failed(states.begin(BILLS), LOST)
+    states.suspect(ORDERS)
+
+    assert [each.entity for each in states.troubled()] == [BILLS]
+
+
+@pytest.mark.parametrize("own", [None, "failed", "slow"])
+async def test_a_doubt_of_the_namespace_ends_with_its_answer_and_evidence_of_the_entity_does_not(
+    make, own
+):
+    states = make(failover_interval=10.0)
+    states.failed(states.begin(BILLS), LOST)
+    states.suspect(ORDERS)
+    if own == "failed":
+        fail(states)
+    elif own == "slow":
+        states.slow(states.begin(ORDERS))
+    await trio.sleep(11.0)
+    states.sent(states.begin(BILLS))
+
+    assert states.state_of(ORDERS) is (State.SUSPECT if own else State.PRIMARY)
+
+
+async def test_a_remembered_failure_that_an_answer_has_outdated_only_ends_its_trial(make):
+    states = make()
+    fail(states)
+    answer(states)
+    trial = states.begin_trial(ORDERS)
+    states.sent(await later(1.0, states.begin(BILLS)))
+    remembered = Unavailable("refused a moment ago")
+    remembered.since = trio.current_time() - 2.0
+    states.failed(trial, remembered)
+
+    assert states.shared(ORDERS).failover.answered
+    assert states.begin_trial(ORDERS) is not None
+
+
+async def test_a_failure_counts_from_the_start_of_its_attempt(make):
+    states = make(failover_interval=60.0)
+    fail(states)
+    began = trio.current_time()
+    hung = await later(59.0, states.begin(ORDERS))
+    await trio.sleep(11.0)
+    states.failed(hung, OUT)
+
+    assert failing_since(states) is None
+    assert states.state_of(ORDERS) is State.SECONDARY
+    assert trio.current_time() == began + 70.0
+
+
+async def test_a_failure_from_before_a_pause_is_no_evidence_of_the_namespace(make, nursery):
+    states = make()
+    await nursery.start(states.run)
+    attempt = states.begin(ORDERS)
+    pause(60.0)
+    states.failed(attempt, LOST)
+    probe = states.begin(ORDERS)
+    before = states.evidence.namespace.is_lost
+    pause(60.0)
+    states.probe_failed(ORDERS, LOST, probe)
+
+    assert (before, states.evidence.namespace.is_lost) == (False, False)
+    states.failed(states.begin(ORDERS), LOST)
+    assert states.evidence.namespace.is_lost
+
+
+async def test_a_failure_that_says_the_entity_is_gone_is_told(make):
+    states = make()
+    states.failed(states.begin(ORDERS), MISSING)
+    [state] = states.troubled()
+
+    assert (state.missing, state.reason) == (True, "none")
+    assert states.unreachable(ORDERS) is MISSING
+
+
+@pytest.mark.parametrize("ending", ["refused", "failed", "probe"])
+async def test_any_answer_is_one_of_the_namespace(make, ending):
+    states = make()
+    states.failed(states.begin(BILLS), LOST)
+    await trio.sleep(1.0)
+    attempt = states.begin(ORDERS)
+    if ending == "refused":
+        states.refused(attempt)
+    elif ending == "failed":
+        states.failed(attempt, MISSING)
+    else:
+        states.probe_failed(ORDERS, MISSING, attempt)
+
+    assert not states.evidence.namespace.is_lost
+
+
+async def test_a_refusal_after_a_quiet_interval_counts_from_its_start(make):
+    states = make(failover_interval=10.0)
+    fail(states)
+    early = await later(11.0, states.begin(ORDERS))
+    states.refused(early)
+    before = states.state_of(ORDERS)
+    states.refused(states.begin(ORDERS))
+
+    assert (before, states.state_of(ORDERS)) == (State.SUSPECT, State.PRIMARY)
+
+
+# The evidence that a probe is
+
+
+async def test_credentials_that_a_probe_has_used_are_good_again_soon(make):
+    states = make()
+    states.probed(ORDERS, states.begin(ORDERS))
+    await trio.sleep(1.0)
+    states.failed(states.begin(BILLS), LOST)
+
+    assert states.awaits_credentials(BILLS)
+
+
+async def test_a_probe_without_an_answer_is_a_silence_unless_the_gateway_was_paused(make, nursery):
+    states = make(address="amqp://east")
+    await nursery.start(states.run)
+    probe = states.begin(ORDERS)
+    pause(60.0)
+    states.probe_unanswered(probe)
+    paused = states.evidence.namespace.is_any_silent
+    for number in range(3):
+        probe = await later(1.0, states.begin(EntityPath(f"queue-{number}")))
+        states.probe_unanswered(probe)
+
+    assert not paused
+    assert states.evidence.namespace.is_lost
+
+
+async def test_a_late_answer_to_a_probe_is_a_failure(make):
+    states = make(failover_interval=10.0)
+    fail(states)
+    probe = await later(4.0, states.begin(ORDERS))
+    states.probed_late(probe, 4.0)
+    for _ in range(2):
+        await trio.sleep(3.0)
+        states.probed_late(states.begin(ORDERS), 3.0)
+    [state] = states.troubled()
+
+    assert (state.state, state.reason) == (State.SECONDARY, "a probe was answered after 3 s")
+
+
+@pytest.mark.parametrize(("error", "for_all"), [(LOST, True), (OUT, False)])
+async def test_a_failed_probe_of_a_lost_namespace_counts_for_all_suspects(make, error, for_all):
+    states = make(failover_interval=60.0)
+    states.failed(states.begin(BILLS), LOST)
+    states.suspect(ORDERS)
+    await trio.sleep(1.0)
+    before = failing_since(states)
+    states.probe_failed(BILLS, error, states.begin(BILLS))
+
+    assert before is None
+    assert failing_since(states) == (trio.current_time() if for_all else None)
+    assert states.state_of(EntityPath("healthy")) is State.PRIMARY
+
+
+async def test_a_failed_probe_counts_from_its_start(make):
+    states = make(failover_interval=60.0)
+    fail(states)
+    hung = await later(59.0, states.begin(ORDERS))
+    await trio.sleep(11.0)
+    states.probe_failed(ORDERS, OUT, hung)
+
+    assert states.state_of(ORDERS) is State.SECONDARY
+
+
+async def test_a_probe_that_is_refused_is_an_answer_from_its_start(make):
+    states = make(failover_interval=10.0)
+    fail(states)
+    early = await later(11.0, states.begin(ORDERS))
+    states.probe_failed(ORDERS, Busy(), early)
+    before = states.state_of(ORDERS)
+    states.probe_failed(ORDERS, Busy(), states.begin(ORDERS))
+    states.probe_failed(BILLS, Busy(), states.begin(BILLS))
+
+    assert (before, states.state_of(ORDERS)) == (State.SUSPECT, State.PRIMARY)
+    assert states.state_of(BILLS) is State.PRIMARY
+
+
+# Late answers to sends
+
+
+async def late(states, number, *, trial=False):
+    """So many sends that are accepted after three seconds."""
+    begun = [states.begin_trial(ORDERS) if trial else states.begin(ORDERS) for _ in range(number)]
+    await trio.sleep(3.0)
+    for attempt in begun:
+        states.sent(attempt, late=True)
+
+
+async def test_too_many_late_answers_are_a_failure_from_the_start_of_the_last(make):
+    states = make(failover_interval=60.0)
+    await late(states, 4)
+    few = states.state_of(ORDERS)
+    await late(states, 1)
+    [state] = states.troubled()
+
+    assert few is State.PRIMARY
+    assert (state.state, state.reason) == (State.SUSPECT, "answers are late, the last by 3 s")
+    assert failing_since(states) == trio.current_time()
+
+
+async def test_a_late_trial_is_a_failure_and_delays_the_next_one(make):
+    states = make(failover_interval=60.0, successes_to_return=9)
+    fail(states)
+    answer(states)
+    began = trio.current_time()
+    await late(states, 1, trial=True)
+    answer(states)
+    at_once = states.begin_trial(ORDERS)
+    await trio.sleep(30.0)
+    answer(states)
+
+    assert failing_since(states) == began
+    assert at_once is None
+    assert states.begin_trial(ORDERS) is not None
+
+
+async def test_late_answers_of_no_trial_delay_none(make):
+    states = make(failover_interval=60.0)
+    await late(states, 5)
+    answer(states)
+
+    assert states.state_of(ORDERS) is State.SUSPECT
+    assert states.begin_trial(ORDERS) is not None
+
+
+async def test_late_answers_from_before_a_failover_or_a_pause_are_no_failure(make, nursery):
+    states = make(failover_interval=0.0, successes_to_return=1)
+    old = [states.begin(ORDERS) for _ in range(6)]
+    fail(states)
+    states.probed(ORDERS)
+    for attempt in old:
+        states.sent(attempt, late=True)
+    returned = states.state_of(ORDERS)
+    await nursery.start(states.run)
+    paused = [states.begin(BILLS) for _ in range(6)]
+    pause(60.0)
+    for attempt in paused:
+        states.sent(attempt, late=True)
+
+    assert returned is State.PRIMARY
+    assert states.state_of(BILLS) is State.PRIMARY
+
+
+async def test_evidence_is_forgotten_with_time_and_in_a_pause(make, nursery):
+    states = make()
+    await nursery.start(states.run)
+    fresh = entries(states.evidence)
+    await late(states, 1)
+    held = entries(states.evidence)
+    await trio.sleep(40.0)
+    forgotten = entries(states.evidence)
+    states.failed(states.begin(ORDERS), LOST)
+    pause(60.0)
+    states.slow(states.begin(BILLS))
+
+    assert held > fresh == forgotten
+    assert not states.evidence.namespace.is_lost
+
+
+# Advice of other gateways
+
+
+@pytest.fixture
+async def advised(make):
+    """States that take advice, and that have had an answer of both entities."""
+    states = attrs.evolve(
+        make(entities=(EntityRule(match="bills", divert=False),)), answers=Bounded(10)
+    )
+    for entity in (ORDERS, BILLS):
+        states.sent(states.begin(entity))
+    return states
+
+
+async def test_advice_is_a_suspicion_from_the_start_of_the_request(advised):
+    await trio.sleep(10.0)
+    taken = [advised.advise(ORDERS, age, "advice") for age in (20.0, 10.0, 5.0, 1.0)]
+
+    assert taken == [False, False, True, False]
+    assert advised.troubled()[0].reason == "advice"
+    advised.sent(advised.begin(ORDERS))
+    assert not advised.advise(ORDERS, 5.0, "advice")
+
+
+async def test_advice_is_ignored_for_what_never_leaves_the_primary_or_was_never_used(advised):
+    await trio.sleep(10.0)
+
+    assert not advised.advise(BILLS, 1.0, "advice")
+    assert not advised.advise(EntityPath("later"), 1.0, "advice")
+    assert advised.troubled() == []
+
+
+async def test_advice_from_the_future_is_one_of_now(advised):
+    await trio.sleep(10.0)
+
+    assert advised.advise(ORDERS, -5.0, "advice")
+
+
+async def test_advice_is_ignored_if_too_many_entities_are_troubled(make):
+    states = attrs.evolve(make(max_troubled=0), answers=Bounded(10))
+    states.sent(states.begin(ORDERS))
+    await trio.sleep(1.0)
+
+    assert not states.advise(ORDERS, 0.5, "advice")
+
+
+async def test_an_answer_to_a_probe_outdates_advice_about_an_entity_in_use(advised):
+    await trio.sleep(10.0)
+    for entity in (ORDERS, EntityPath("later")):
+        advised.probed(entity, advised.begin(entity))
+    await trio.sleep(1.0)
+
+    assert not advised.advise(ORDERS, 5.0, "advice")
+    assert not advised.advise(EntityPath("later"), 0.5, "advice")
+    assert advised.advise(ORDERS, 0.5, "advice")
