@@ -193,7 +193,7 @@ class Failover:
     def _counted(self, event: FailoverEvent, now: float) -> "Failover":
         """The value with its consecutive successes updated, in the states that count them."""
         if self.state not in {State.SUSPECT, State.HALF_OPEN}:
-            return attrs.evolve(self, successes=0, succeeding_since=None, answered=False)
+            return self  # `_settled` resets the count
         if event in SUCCESSES:
             since = now if self.succeeding_since is None else self.succeeding_since
             count = self.successes + 1

@@ -250,8 +250,7 @@ class EntityStates(StateTable):
         """Record that a probe has had no answer for so long that one would be late."""
         self._notice_pause()
         if probe.pauses == self._pauses:
-            silence = no_answer(self.address, "", trio.current_time() - probe.began)
-            self.evidence.record_failure(probe, silence)
+            self.evidence.record_failure(probe, NoAnswer("a probe has had no answer in time"))
 
     def probed_late(self, probe: Attempt, seconds: float) -> None:
         """Record that a probe was answered so slowly that it counts as a failure."""

@@ -1,10 +1,12 @@
 import itertools
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.failover import TRANSITIONS, Failover, FailoverEvent, FailoverRule, State
+from gateway.domain.health.flapping import Damping
 
 RULE = FailoverRule(interval=60, successes_to_return=2)
 AT_ONCE = FailoverRule(interval=0, successes_to_return=2)
@@ -388,3 +390,91 @@ def test_any_event_but_a_success_completes_no_return():
 
     assert after(FailoverEvent.SUSPECTED, begin=half).state is State.HALF_OPEN
     assert after(FailoverEvent.REFUSED, begin=half).state is State.HALF_OPEN
+
+
+AT_THE_FIRST = FailoverRule(interval=0, successes_to_return=1)
+
+
+@pytest.mark.parametrize("event", [FailoverEvent.TRIAL_SENT, FailoverEvent.SENT])
+def test_a_late_answer_returns_no_entity_though_one_success_is_enough(event):
+    assert after(event, begin=OVER, rule=AT_THE_FIRST) == OVER
+
+
+@pytest.mark.parametrize("event", [FailoverEvent.PROBED, FailoverEvent.TRIAL_SENT])
+def test_a_success_returns_no_pinned_entity_though_one_is_enough(event):
+    pinned = after(FailoverEvent.FORCED_OVER)
+
+    assert after(event, begin=pinned, rule=AT_THE_FIRST) == pinned
+
+
+def test_a_failure_of_a_suspect_entity_ends_the_time_of_its_successes():
+    state = after(
+        (FailoverEvent.FAILED, 100), (FailoverEvent.PROBED, 101), (FailoverEvent.FAILED, 102)
+    )
+    again = after((FailoverEvent.PROBED, 103), begin=state)
+
+    assert (state.successes, state.succeeding_since) == (0, None)
+    assert (again.successes, again.succeeding_since) == (1, 103)
+    assert [again.is_steady(now) for now in (105.9, 106.0)] == [False, True]
+
+
+def test_a_streak_ends_an_interval_after_its_first_failure():
+    assert Failover().ends(RULE) is None
+    assert after((FailoverEvent.FAILED, 100), (FailoverEvent.FAILED, 130)).ends(RULE) == 160
+
+
+def test_an_entity_is_healthy_when_neither_its_streak_nor_its_flaps_matter():
+    suspected = after((FailoverEvent.SUSPECTED, 1000))
+    back = after((FailoverEvent.PROBED, 1001), (FailoverEvent.PROBED, 1002), begin=suspected)
+    flapping = attrs.evolve(Failover(), damping=Damping(level=1, well_since=1000.0))
+
+    assert [back.is_healthy(RULE, now) for now in (1299.9, 1302.0)] == [False, True]
+    assert not attrs.evolve(suspected, last_failure=None).is_healthy(RULE, 9999.0)
+    assert [flapping.is_healthy(RULE, now) for now in (1299.9, 1300.0)] == [False, True]
+
+
+def test_a_streak_that_only_probes_have_ended_is_remembered_for_its_whole_time():
+    state = attrs.evolve(Failover(), failing_since=1000.0, last_failure=1000.0)
+
+    assert [state.is_healthy(RULE, now) for now in (1299.9, 1300.0)] == [False, True]
+
+
+def test_each_moment_is_moved_to_the_clock_of_another_process():
+    state = Failover(
+        state=State.SUSPECT,
+        failing_since=1.0,
+        last_failure=2.0,
+        successes=3,
+        succeeding_since=4.0,
+        damping=Damping(level=1, well_since=5.0),
+    )
+
+    assert state.shifted(100.0) == attrs.evolve(
+        state,
+        failing_since=101.0,
+        last_failure=102.0,
+        succeeding_since=104.0,
+        damping=Damping(level=1, well_since=105.0),
+    )
+    assert Failover().shifted(100.0) == Failover()
+
+
+def test_a_return_by_probes_alone_is_one_on_trial_and_a_send_makes_it_sure():
+    suspect = after((FailoverEvent.FAILED, 100))
+    probed = after((FailoverEvent.PROBED, 101), (FailoverEvent.PROBED, 102), begin=suspect)
+    sent = after((FailoverEvent.SENT, 101), begin=suspect)
+    flapped = after((FailoverEvent.FAILED, 103), begin=probed)
+
+    assert (probed.damping.on_trial, probed.damping.well_since) == (True, 102)
+    assert sent.damping == Damping()
+    assert flapped.damping.level == 1
+    assert after((FailoverEvent.SENT, 104), begin=flapped).damping.well_since == 104
+    assert after((FailoverEvent.FORCED_BACK, 104), begin=flapped).damping == Damping()
+
+
+@pytest.mark.parametrize(
+    ("event", "cause"),
+    [(FailoverEvent.FAILED_TOO_LONG, "failed-too-long"), (FailoverEvent.SENT, "sent")],
+)
+def test_a_cause_has_the_name_of_its_event(event, cause):
+    assert event.cause == cause

@@ -188,6 +188,28 @@ async def test_senders_that_wait_hear_of_a_failed_probe_at_once(make: Make) -> N
     assert trio.current_time() == failed
 
 
+async def test_a_change_of_the_state_is_waited_for(make: Make) -> None:
+    states = make()
+    began = trio.current_time()
+    await states.wait_moved(ORDERS, State.SUSPECT)
+    fail(states)
+    await states.wait_moved(ORDERS, State.PRIMARY)
+    moved: list[float] = []
+
+    async def wait() -> None:
+        await states.wait_moved(ORDERS, State.SUSPECT)
+        moved.append(trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(1.0)
+        fail(states)
+        await trio.sleep(1.0)
+        states.sent(states.begin(ORDERS))
+
+    assert moved == [began + 2.0]
+
+
 # Operators
 
 
@@ -253,6 +275,39 @@ async def test_adopted_pins_leave_entities_that_an_operator_forced_over_alone(ma
 
 
 # Other processes
+
+
+@attrs.define
+class Sharing:
+    """Other processes, which note what they are told."""
+
+    states: list[EntityPath] = attrs.field(factory=list)
+    pins: int = 0
+
+    def record_state(self, entity: EntityPath) -> None:
+        self.states.append(entity)
+
+    def record_pins(self) -> None:
+        self.pins += 1
+
+
+async def test_each_change_of_ones_own_is_shared_but_for_a_pause(
+    make: Make, nursery: trio.Nursery
+) -> None:
+    states, others = make(), Sharing()
+    states.share_with(others)
+    await nursery.start(states.run)
+    fail(states)
+    fail(states)
+    states.apply_pins((), "order")
+    states.adopt(SharedState(entity=BILLS, since=START, reason="", failover=SUSPECT))
+    told = list(others.states)
+    trio.lowlevel.current_clock().jump(60.0)
+    fail(states)
+
+    assert (told, others.pins) == ([ORDERS], 1)
+    assert states.state_of(BILLS) is State.PRIMARY
+    assert others.states == [ORDERS]
 
 
 async def test_a_shared_state_has_its_moments_from_now_on(make: Make) -> None:
@@ -523,8 +578,8 @@ async def test_a_new_answer_of_a_half_open_entity_does_not_hasten_the_trial_afte
     assert states.begin_trial(ORDERS) is not None
 
 
-async def test_an_advised_suspicion_is_not_ended_by_an_answer_of_the_namespace(
-    make: Make,
+async def test_an_advised_suspicion_is_told_to_nobody_and_not_ended_by_the_namespace(
+    make: Make, tells: Tells
 ) -> None:
     states = attrs.evolve(make(successes_to_return=1), answers=Bounded(10))
     states.failed(states.begin(BILLS), Unreachable("refused"))
@@ -538,3 +593,4 @@ async def test_an_advised_suspicion_is_not_ended_by_an_answer_of_the_namespace(
 
     assert advised
     assert states.state_of(ORDERS) is State.SUSPECT
+    assert [name for name, *_ in tells] == ["Bills", "orders"]

@@ -10,12 +10,19 @@ from trio.testing import wait_all_tasks_blocked
 from gateway.domain.backoff import Backoff
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Busy, EntityNotFound, Unavailable, Unreachable
+from gateway.domain.errors import (
+    Busy,
+    EntityNotFound,
+    NotAuthorized,
+    Unavailable,
+    Unreachable,
+)
 from gateway.domain.events.gateway import EntityStateChanged, LoopPaused
 from gateway.domain.failover import State
 from gateway.pairing.entity_record import MAX_TROUBLED, EntityState
 from gateway.pairing.options import (
     EntityRule,
+    OnRefusedCredentials,
     OnUnreachable,
     PairOptions,
     entity_rule,
@@ -1263,3 +1270,128 @@ async def test_an_answer_to_a_probe_outdates_advice_about_an_entity_in_use(advis
     assert not advised.advise(ORDERS, 5.0, "advice")
     assert not advised.advise(EntityPath("later"), 0.5, "advice")
     assert advised.advise(ORDERS, 0.5, "advice")
+
+
+# Credentials
+
+
+@pytest.mark.parametrize("diverts", [True, False])
+async def test_refused_credentials_are_an_outage_if_the_options_say_so(make, diverts):
+    chosen = OnRefusedCredentials.DIVERT if diverts else OnRefusedCredentials.RAISE
+
+    assert make(on_refused_credentials=chosen).counts(ORDERS, NotAuthorized("no")) is diverts
+
+
+async def test_credentials_are_awaited_after_they_worked_until_something_succeeds(make):
+    states = make()
+    never = states.awaits_credentials(ORDERS)
+    states.failed(states.begin(BILLS), LOST)
+    unproved = states.awaits_credentials(ORDERS)
+    states.sent(await later(1.0, states.begin(BILLS)))
+    await trio.sleep(1.0)
+    states.sent(states.begin(BILLS))
+    await trio.sleep(1.0)
+    states.failed(states.begin(BILLS), LOST)
+    awaited = states.awaits_credentials(ORDERS)
+    await trio.sleep(1.0)
+    states.sent(states.begin(BILLS))
+
+    assert (never, unproved, awaited) == (False, False, True)
+    assert not states.awaits_credentials(ORDERS)
+
+
+# The whole namespace
+
+
+async def test_an_answered_probe_is_an_answer_of_the_namespace(make):
+    states = make()
+    states.failed(states.begin(BILLS), LOST)
+    await trio.sleep(1.0)
+    states.probed(ORDERS)
+    unknown = states.evidence.namespace.is_lost
+    states.probed(ORDERS, states.begin(ORDERS))
+
+    assert (unknown, states.evidence.namespace.is_lost) == (True, False)
+
+
+async def test_a_late_probe_of_a_lost_namespace_counts_for_all_suspects(make):
+    states = make(failover_interval=60.0)
+    states.failed(states.begin(BILLS), LOST)
+    states.suspect(ORDERS)
+    await trio.sleep(1.0)
+    states.probed_late(states.begin(BILLS), 3.0)
+
+    assert failing_since(states) == trio.current_time()
+
+
+async def test_a_doubt_ends_only_by_an_answer_that_began_a_quiet_interval_after_it(make):
+    states = make(failover_interval=10.0)
+    states.failed(states.begin(BILLS), LOST)
+    states.suspect(ORDERS)
+    await trio.sleep(9.0)
+    early = states.begin(BILLS)
+    await trio.sleep(2.0)
+    states.sent(early)
+
+    assert not states.evidence.namespace.is_lost
+    assert states.state_of(ORDERS) is State.SUSPECT
+
+
+async def test_a_late_trial_is_evidence_of_the_entity_itself(make):
+    states = make(failover_interval=10.0, successes_to_return=9)
+    states.failed(states.begin(BILLS), LOST)
+    states.suspect(ORDERS)
+    await trio.sleep(1.0)
+    states.probed(ORDERS, states.begin(ORDERS))
+    await late(states, 1, trial=True)
+    states.failed(states.begin(BILLS), LOST)
+    await trio.sleep(11.0)
+    states.sent(states.begin(BILLS))
+
+    assert states.state_of(ORDERS) is State.SUSPECT
+
+
+async def test_late_answers_count_from_the_start_of_their_sends(make):
+    states = make(failover_interval=60.0)
+    fail(states)
+    await trio.sleep(59.0)
+    begun = [states.begin(ORDERS) for _ in range(5)]
+    await trio.sleep(11.0)
+    for attempt in begun:
+        states.sent(attempt, late=True)
+
+    assert states.state_of(ORDERS) is State.SECONDARY
+
+
+async def test_a_trial_that_is_late_for_a_pause_ends_all_the_same(make, nursery):
+    states = make()
+    await nursery.start(states.run)
+    fail(states)
+    answer(states)
+    trial = states.begin_trial(ORDERS)
+    pause(60.0)
+    states.sent(trial, late=True)
+    fail(states)
+    answer(states)
+
+    assert states.begin_trial(ORDERS) is not None
+
+
+async def test_advice_goes_on_with_a_streak_if_its_request_began_before_the_streak_was_quiet(
+    advised,
+):
+    fail(advised)
+    began = trio.current_time()
+    for _ in range(2):
+        answer(advised)
+    advised.sent(advised.begin(EntityPath("another")))
+    await trio.sleep(301.0)
+    taken = advised.advise(ORDERS, 2.0, "advice")
+
+    assert taken
+    assert failing_since(advised) == began
+
+
+async def test_answers_are_kept_where_they_were(advised):
+    with pytest.raises(attrs.exceptions.FrozenAttributeError):
+        advised.answers = Bounded(1)

@@ -127,18 +127,20 @@ class Destination:
             while not self.is_known:
                 with trio.move_on_after(ASK_LIMIT), suppress(BrokerError):
                     await self.ask()
-                    continue
+                    return
                 await trio.sleep(self._jittered(pause))
                 pause = min(2 * pause, LAST_RETRY)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled, ask for the primary's identity, and report when it changes."""
+        """
+        Ask for the primary's identity until cancelled, and report when it changes. Return if the
+        primary reports none.
+        """
         task_status.started()
         await self.wait_known()
         while not self._reports_none:
-            await trio.sleep_until(max(self._ask_at, trio.current_time() + FIRST_RETRY))
+            await trio.sleep_until(self._ask_at)
             await self.refresh()
-        await trio.sleep_forever()
 
     def _jittered(self, seconds: float) -> float:
         return seconds if self.rng is None else jittered(seconds, JITTER, self.rng)

@@ -29,7 +29,7 @@ class ProgressReporter:
     label: str
     _moved: int = attrs.field(default=0, init=False)
     _dead_lettered: int = attrs.field(default=0, init=False)
-    _last: float = attrs.field(default=0.0, init=False)  # by Trio's clock: the last move
+    _last: float = attrs.field(init=False)  # by Trio's clock: the last move
     _moves: Changes = attrs.field(factory=Changes, init=False)
 
     def report(self, event: Event) -> None:

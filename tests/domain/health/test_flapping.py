@@ -50,3 +50,22 @@ def test_an_entity_in_trouble_is_remembered_when_it_flapped():
     assert not flapped(1).is_over(1e9)
     assert not CALM.after_return(0.0).is_over(WINDOW - 1.0)
     assert CALM.after_return(0.0).is_over(WINDOW)
+
+
+def test_a_recovery_before_the_failover_is_in_good_health_and_on_no_trial():
+    returned = flapped(2).after_return(10.0)
+
+    assert returned.after_recovery(20.0) == Damping(level=2, well_since=20.0)
+
+
+def test_a_time_in_good_health_is_moved_to_the_clock_of_another_process():
+    returned = flapped(2).after_return(10.0)
+
+    assert returned.shifted(5.0) == flapped(2).after_return(15.0)
+    assert flapped(2).shifted(5.0) == flapped(2)
+
+
+def test_a_clock_that_began_long_ago_makes_no_history_shorter():
+    damping = flapped(1).after_return(1000.0)
+
+    assert [damping.is_over(now) for now in (1299.9, 1300.0)] == [False, True]

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.domain.health.reachability import SILENT, Reachability
+from gateway.domain.health.reachability import SILENT, Comeback, Reachability
 
 
 @pytest.fixture
@@ -92,3 +92,73 @@ def test_a_forgotten_silence_must_be_found_again(namespace):
     namespace.silent("another", 0.0, 2.0)
 
     assert not namespace.is_lost
+
+
+def test_a_silent_entity_is_told_from_others(namespace):
+    namespace.silent("one", 0.0, 2.0)
+
+    assert namespace.is_silent("one")
+    assert namespace.is_silent("another") is False
+
+
+def test_only_an_answer_to_a_later_request_is_one_since_then(namespace):
+    namespace.answered(5.0)
+
+    assert [namespace.has_answered(since) for since in (4.9, 5.0)] == [True, False]
+
+
+def test_a_request_that_began_with_an_answered_one_is_not_silent(namespace):
+    namespace.answered(5.0)
+    namespace.silent("one", 5.0, 7.0)
+    namespace.silent("another", 5.1, 7.1)
+
+    assert not namespace.is_silent("one")
+    assert namespace.is_silent("another")
+
+
+def test_a_lost_connection_takes_the_place_of_silence(namespace):
+    namespace.silent("one", 0.0, 2.0)
+    namespace.unconnected("refused", 5.0)
+
+    assert not namespace.is_any_silent
+    assert namespace.answered(5.0)
+
+
+def test_each_silence_needs_an_answer_of_its_own(namespace):
+    namespace.silent("one", 0.0, 2.0)
+    namespace.silent("another", 2.0, 4.0)
+    first = namespace.answered(2.0)
+    left = (namespace.is_silent("one"), namespace.is_silent("another"))
+
+    assert (first, left) == (False, (False, True))
+    assert namespace.answered(4.0)
+
+
+def test_a_namespace_that_was_found_has_no_reason_any_more(namespace):
+    namespace.unconnected("refused", 5.0)
+    namespace.answered(6.0)
+
+    assert (namespace.reason, namespace.is_lost) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("worked", "had"), [(39.9, False), (40.0, True), (100.0, True), (100.1, False)]
+)
+def test_credentials_that_worked_in_the_minute_before_an_outage_may_be_good_again(worked, had):
+    comeback = Comeback()
+    comeback.worked(worked)
+
+    assert comeback.had_credentials(100.0) is had
+
+
+def test_an_outage_begins_with_its_first_failure_after_a_success():
+    comeback, began = Comeback(), []
+    comeback.failed(1.0)
+    for worked, failed in ((0.5, 2.0), (1.0, 3.0), (1.1, 4.0)):
+        comeback.worked(worked)
+        comeback.failed(failed)
+        began.append(comeback.began)
+    comeback.forget()
+
+    assert began == [1.0, 1.0, 4.0]
+    assert comeback.began is None

@@ -44,3 +44,16 @@ def test_a_slow_period_is_over_when_no_slow_send_is_left():
 
 def test_a_slow_period_waits_for_the_answer_of_the_send_that_began_it():
     assert not SlowCalls(0.5, 0.0).is_over(WITHIN)
+
+
+def test_a_window_is_as_old_as_its_begin():
+    window = SlowCalls(0.5, 100.0)
+
+    assert [window.is_over(100.0 + seconds) for seconds in (WITHIN, WITHIN + 0.1)] == [False, True]
+
+
+def test_a_send_counts_for_exactly_half_a_minute():
+    window = SlowCalls(0.5, 0.0)
+    window.record(0.0, slow=True)
+
+    assert [window.record(now, slow=True) for now in (10.0, 20.0, WITHIN, WITHIN)][-1]

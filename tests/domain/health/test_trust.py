@@ -45,3 +45,24 @@ def test_an_answer_ends_the_silence_of_requests_that_were_given_up(trust):
     trust.answered(OLD + 1.0)
 
     assert not trust.given_up(OLD + SILENCE - 0.5, OLD + SILENCE)
+
+
+def test_the_last_answer_is_told(trust):
+    never = trust.last_answer
+    trust.answered(OLD)
+
+    assert (never, trust.last_answer) == (float("-inf"), OLD)
+
+
+def test_an_answer_at_the_start_of_a_request_is_one_since_then(trust):
+    trust.answered(OLD)
+
+    assert not trust.failed(OLD, OLD + 1.0)
+    assert not trust.given_up(OLD, OLD + 60.0)
+
+
+def test_the_age_of_a_connection_counts_from_its_opening():
+    trust = Trust(opened=OLD)
+
+    assert not trust.failed(OLD, OLD + YOUNG - 0.01)
+    assert trust.failed(OLD, OLD + YOUNG)

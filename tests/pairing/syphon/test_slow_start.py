@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.pairing.syphon.slow_start import EACH, SLOW, SLOWER, SlowStart
+from gateway.pairing.syphon.slow_start import EACH, SLOW, SLOWER, RequestRoom, SlowStart
 from tests.pairing.harness import virtual_time
 
 pytestmark = virtual_time
@@ -81,6 +81,21 @@ async def test_an_answer_in_just_the_time_is_not_slow(slow_start: SlowStart) -> 
     assert (in_time, slow_start.limit) == (4, 2)
 
 
+async def test_a_quarter_of_a_second_is_quick_and_a_thousandth_more_for_each_message(
+    slow_start: SlowStart,
+) -> None:
+    slow_start.answered(trio.current_time())
+    began = trio.current_time()
+    await trio.sleep(0.2509)
+    slow_start.answered(began)
+    in_time = slow_start.limit
+    await trio.sleep(0.0006)
+    slow_start.answered(began)
+
+    assert (in_time, slow_start.limit) == (4, 2)
+    assert SLOWER == 4.0
+
+
 async def test_the_limit_is_halved_once_for_all_that_were_in_flight(slow_start: SlowStart) -> None:
     for _ in range(10):
         await answer(slow_start, slow_start.limit)
@@ -122,6 +137,18 @@ async def test_beyond_the_limit_that_was_enough_it_grows_by_one_in_a_round(
     assert 9 <= limits[-1] <= 11
 
 
+async def test_at_the_limit_that_was_enough_it_grows_slowly_already(
+    slow_start: SlowStart,
+) -> None:
+    for _ in range(10):
+        await answer(slow_start, slow_start.limit)
+    await trio.sleep(1.0)
+    slow_start.lower(trio.current_time())
+    await answer(slow_start, 5)
+
+    assert slow_start.limit == 8
+
+
 async def test_after_a_loss_it_begins_as_at_the_start_and_slows_down_at_half(
     slow_start: SlowStart,
 ) -> None:
@@ -133,9 +160,8 @@ async def test_after_a_loss_it_begins_as_at_the_start_and_slows_down_at_half(
         await answer(slow_start, slow_start.limit)
         limits.append(slow_start.limit)
 
-    assert limits[0] == 4
-    assert 6 <= limits[1] <= 7
-    assert limits[3] < 11
+    assert limits[:3] == [4, 6, 8]
+    assert limits[3] <= 9
 
 
 async def test_a_request_that_waits_begins_when_one_ends_in_the_order_of_arrival(
@@ -217,3 +243,83 @@ async def test_a_cancelled_request_leaves_its_place_in_the_queue(
 
     assert returned == [True]
     ends.set()
+
+
+class Requests:
+    """Requests that end when the test says so."""
+
+    def __init__(self, slow_start: SlowStart, nursery: trio.Nursery) -> None:
+        self.slow_start, self.nursery = slow_start, nursery
+        self.rooms: list[RequestRoom] = []
+        self.ends: list[trio.Event] = []
+
+    async def begin(self, requests: int) -> int:
+        """Begin so many more; return how many of all have room."""
+        for _ in range(requests):
+            self.nursery.start_soon(self._request)
+            await wait_all_tasks_blocked()
+        return len(self.rooms)
+
+    async def end(self, number: int) -> int:
+        """End that request; return how many of all have had room."""
+        self.ends[number].set()
+        await wait_all_tasks_blocked()
+        return len(self.rooms)
+
+    async def _request(self) -> None:
+        async with self.slow_start.room() as room:
+            self.rooms.append(room)
+            self.ends.append(ended := trio.Event())
+            await ended.wait()
+
+
+@pytest.fixture
+def requests(slow_start: SlowStart, nursery: trio.Nursery) -> Requests:
+    return Requests(slow_start, nursery)
+
+
+async def test_a_room_that_is_left_early_is_left_once(requests: Requests) -> None:
+    begun = [await requests.begin(7)]
+    requests.rooms[0].leave()
+    await wait_all_tasks_blocked()
+    begun.append(len(requests.rooms))
+    begun.append(await requests.end(0))
+
+    assert begun == [4, 5, 5]
+
+
+async def test_a_room_is_left_after_its_time(
+    slow_start: SlowStart, requests: Requests, nursery: trio.Nursery
+) -> None:
+    await requests.begin(5)
+    nursery.start_soon(requests.rooms[0].leave_after, 1.0)
+    begun = []
+    for seconds in (0.9, 0.2):
+        await trio.sleep(seconds)
+        begun.append(len(requests.rooms))
+
+    assert begun == [4, 5]
+
+
+async def test_a_quick_answer_to_a_request_without_room_lets_another_begin(
+    slow_start: SlowStart, requests: Requests
+) -> None:
+    await requests.begin(6)
+    requests.rooms[0].leave()
+    await wait_all_tasks_blocked()
+    before = len(requests.rooms)
+    slow_start.answered(trio.current_time())
+    await wait_all_tasks_blocked()
+
+    assert (before, len(requests.rooms)) == (5, 6)
+
+
+async def test_all_for_whom_there_is_room_begin_together(
+    slow_start: SlowStart, requests: Requests
+) -> None:
+    await trio.sleep(1.0)
+    slow_start.lower(trio.current_time())
+    before = await requests.begin(6)
+    slow_start.start_again()
+
+    assert (before, await requests.end(0)) == (2, 5)
