@@ -478,3 +478,36 @@ def test_a_return_by_probes_alone_is_one_on_trial_and_a_send_makes_it_sure():
 )
 def test_a_cause_has_the_name_of_its_event(event, cause):
     assert event.cause == cause
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        event
+        for event in FailoverEvent
+        if event not in {*PROBES, FailoverEvent.FORCED_OVER, FailoverEvent.FORCED_BACK}
+    ],
+)
+def test_only_probes_and_operators_move_an_entity_that_failed_over(event):
+    assert after(event, begin=OVER).state is State.SECONDARY
+
+
+def test_a_probe_beside_a_trial_ends_no_streak_either():
+    back = after((FailoverEvent.FAILED, 0), (FailoverEvent.PROBED, 1), (FailoverEvent.PROBED, 2))
+    beside = after((FailoverEvent.PROBED_BESIDE, 3), begin=back)
+
+    assert after((FailoverEvent.FAILED, 60), begin=beside).state is State.SECONDARY
+
+
+@pytest.mark.parametrize("event", [FailoverEvent.FORCED_OVER, FailoverEvent.FORCED_BACK])
+def test_an_operator_makes_the_flaps_of_an_entity_forgotten(event):
+    flapping = attrs.evolve(HALF, damping=Damping(level=3))
+
+    assert after(event, begin=flapping).damping == Damping()
+
+
+def test_an_entity_that_flapped_proves_itself_for_its_whole_time():
+    half = attrs.evolve(HALF, successes=9, succeeding_since=1000.0, damping=Damping(level=1))
+    states = [half.advance(FailoverEvent.PROBED, RULE, now=now).state for now in (1039.9, 1040.0)]
+
+    assert states == [State.HALF_OPEN, State.PRIMARY]

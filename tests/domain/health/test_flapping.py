@@ -69,3 +69,12 @@ def test_a_clock_that_began_long_ago_makes_no_history_shorter():
     damping = flapped(1).after_return(1000.0)
 
     assert [damping.is_over(now) for now in (1299.9, 1300.0)] == [False, True]
+
+
+def test_flaps_are_counted_up_to_five():
+    assert flapped(9).level == 5
+
+
+def test_an_entity_that_never_returned_is_on_no_trial():
+    assert not CALM.on_trial
+    assert Damping(level=1, well_since=0.0).after_failure(1.0).level == 1

@@ -135,10 +135,11 @@ def test_each_silence_needs_an_answer_of_its_own(namespace):
 
 
 def test_a_namespace_that_was_found_has_no_reason_any_more(namespace):
+    never = namespace.reason
     namespace.unconnected("refused", 5.0)
     namespace.answered(6.0)
 
-    assert (namespace.reason, namespace.is_lost) == ("", False)
+    assert (never, namespace.reason, namespace.is_lost) == ("", "", False)
 
 
 @pytest.mark.parametrize(

@@ -57,3 +57,10 @@ def test_a_send_counts_for_exactly_half_a_minute():
     window.record(0.0, slow=True)
 
     assert [window.record(now, slow=True) for now in (10.0, 20.0, WITHIN, WITHIN)][-1]
+
+
+def test_a_send_counts_no_longer_than_half_a_minute():
+    window = SlowCalls(0.5, 0.0)
+    window.record(0.0, slow=True)
+
+    assert [window.is_over(now) for now in (30.0, 30.1)] == [False, True]

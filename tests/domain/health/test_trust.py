@@ -66,3 +66,7 @@ def test_the_age_of_a_connection_counts_from_its_opening():
 
     assert not trust.failed(OLD, OLD + YOUNG - 0.01)
     assert trust.failed(OLD, OLD + YOUNG)
+
+
+def test_silence_is_two_seconds_and_youth_one():
+    assert (SILENCE, YOUNG) == (2.0, 1.0)
