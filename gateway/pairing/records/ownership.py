@@ -53,7 +53,7 @@ def owner_in(user_metadata: str | None) -> Owner | None:
         found: Any = json.loads(user_metadata or "")[_NOTE]
         owner = Owner(fingerprint=found["primary"], name=str(found.get("name", "")))
         return owner if FINGERPRINT.fullmatch(owner.fingerprint) else None
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
 
 

@@ -131,7 +131,6 @@ class RecordReader:
 
     async def look_again(self, seconds: float) -> None:
         """As `look`, unless somebody has looked in the last `seconds`, or nothing may be read."""
-        await trio.lowlevel.checkpoint()
         if self.may_read is not False and trio.current_time() >= self._looked + seconds:
             await self.look()
 
@@ -143,7 +142,6 @@ class RecordReader:
 
     async def _look(self) -> int:
         """Read what is new; return the number of consumers where no syphon tells of itself."""
-        await trio.lowlevel.checkpoint()
         place = place_of(self.secondary, self.label)
         if place is None:
             self.may_read = False

@@ -106,7 +106,6 @@ class RecordWriter:
         return self.interval if place.piles_up else min(self.interval, FIGURES)
 
     async def _is_due(self) -> bool:
-        await trio.lowlevel.checkpoint()
         if trio.current_time() - self._left_at >= self.interval * (1 - 2 * JITTER):
             return True
         now, left = await self.describe(), self._left
@@ -123,7 +122,6 @@ class RecordWriter:
 
     async def _can_be_read(self, place: RecordPlace) -> bool:
         """False if the secondary can show no messages, so that nobody would see a record."""
-        await trio.lowlevel.checkpoint()
         if place.is_stream:  # this process may have no right to read it
             return True
         with trio.move_on_after(ANSWER_LIMIT):

@@ -160,7 +160,8 @@ async def test_without_a_state_file_the_orders_of_the_process_before_are_its_own
         record("elsewhere", kind="syphon", orders=(pause(2, "elsewhere", "b"),)),
         record("beside", host="here", orders=(pause(3, "beside", "c"),)),
     ]
-    stand.follower.follow(UNREAD)
+    unread = record("unread", host="here", kind="syphon", orders=(pause(4, "unread", "d"),))
+    stand.follower.follow(attrs.evolve(UNREAD, alive=(unread,)))
     stand.follower.follow(read(**{"alive": (), part: (before, *others)}))
 
     assert [each.targets for each in stand.follower.book.own] == [("a",)]

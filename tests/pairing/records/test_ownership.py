@@ -1,12 +1,13 @@
 """The note on a backlog that says whose it is."""
 
+import json
 import random
 
 import attrs
 import pytest
 
 from gateway.domain import backlog
-from gateway.domain.errors import NotSupported
+from gateway.domain.errors import NotAuthorized, NotSupported
 from gateway.pairing.provision import provision
 from gateway.pairing.records.ownership import Owner, note_of, owner_in, owners_of, record_owner
 from gateway.store.local.memory import MemoryBroker
@@ -74,7 +75,18 @@ async def test_a_backlog_that_is_not_there_has_no_owner():
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", "x", "1", "[]", "{}", '{"pairgate": 1}', '{"pairgate": {"primary": "x"}}']
+    "text",
+    [
+        None,
+        "",
+        "x",
+        "1",
+        "[]",
+        "[" * 100_000,
+        "{}",
+        '{"pairgate": 1}',
+        '{"pairgate": {"primary": "x"}}',
+    ],
 )
 def test_an_invalid_note_names_nobody(text):
     assert owner_in(text) is None
@@ -92,3 +104,63 @@ async def test_a_name_that_is_too_long_is_cut() -> None:
 def test_an_owner_is_told_by_name_and_fingerprint():
     assert str(EAST) == f"store:east (fingerprint {'0' * 16})"
     assert str(attrs.evolve(EAST, name="")) == f"another primary (fingerprint {'0' * 16})"
+
+
+def test_a_note_may_have_no_name():
+    note = json.dumps({"pairgate": {"primary": "0" * 16}})
+
+    assert owner_in(note) == Owner(fingerprint="0" * 16)
+
+
+async def test_a_queue_with_a_text_of_its_own_has_the_note():
+    async with MemoryBroker(VirtualClock(), random.Random(0)) as broker:
+        await provision(broker, LABEL, 1)
+        await record_owner(broker, LABEL, EAST)
+
+        assert (await broker.inspect(FIRST)).properties.user_metadata == note_of(EAST)
+
+
+class Outdated(MemoryBroker):
+    """A namespace that shows its first queue as it was before another process wrote its note."""
+
+    async def inspect(self, entity):
+        info = await super().inspect(entity)
+        await record_owner(Plain(self), LABEL, OTHER)
+        return info
+
+
+@attrs.define
+class Plain:
+    """The same without the delay."""
+
+    broker: MemoryBroker
+
+    async def inspect(self, entity):
+        return await MemoryBroker.inspect(self.broker, entity)
+
+    async def update_queue(self, entity, properties, *, if_version=None):
+        return await self.broker.update_queue(entity, properties, if_version=if_version)
+
+
+async def test_the_note_of_a_process_that_was_faster_stays():
+    async with Outdated(VirtualClock(), random.Random(0)) as broker:
+        await provision(broker, LABEL, 1)
+        await record_owner(broker, LABEL, EAST)
+        [owner] = await owners_of(broker, LABEL)
+
+        assert owner == OTHER
+
+
+class Closed(MemoryBroker):
+    """A namespace that tells nothing of its queues."""
+
+    async def inspect(self, entity):
+        raise NotAuthorized("no right")
+
+    async def list_queues(self, prefix="", *, skip=0, top=100):
+        raise NotAuthorized("no right")
+
+
+async def test_a_backlog_that_may_not_be_looked_at_has_no_owner():
+    async with Closed(VirtualClock(), random.Random(0)) as broker:
+        assert await owners_of(broker, LABEL) == []

@@ -1,12 +1,22 @@
 """A process reads the records of others: requests, trust, and the time for which each holds."""
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import attrs
 import pytest
 import trio
 
-from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
+from gateway.domain import backlog
+from gateway.domain.entity import EntityInfo, EntityPath
+from gateway.domain.errors import (
+    BrokerError,
+    EntityNotFound,
+    NotAuthorized,
+    NotSupported,
+    Unavailable,
+)
 from gateway.domain.events.gateway import RecordRefused
 from gateway.domain.health.problems import Problem
 from gateway.domain.health.process_records import MOST_RECORDS, ProcessRecord, SyphonRecord
@@ -14,7 +24,14 @@ from gateway.domain.health.record_coding import body_of
 from gateway.domain.message import Delivery, Message
 from gateway.domain.operators.control import Action
 from gateway.domain.operators.given_orders import GivenOrder
-from gateway.pairing.records.reader import LOOK_LIMIT, MOST_PAGES, PAGE, RECHECK, RecordReader
+from gateway.pairing.records.reader import (
+    LOOK_LIMIT,
+    MOST_PAGES,
+    PAGE,
+    RECHECK,
+    RecordReader,
+    no_keys,
+)
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import LABEL, Events, virtual_time
 from tests.pairing.records.processes import KEYS
@@ -82,7 +99,7 @@ async def test_each_record_is_asked_for_once(secondary: Shown, reader: RecordRea
 
     assert first == [(0, PAGE), (3, PAGE)]
     assert secondary.peeks() == [(3, PAGE), (4, PAGE)]
-    assert reader.pages == 2
+    assert (reader.pages, known.consumers) == (2, 0)
     assert {each.process for each in known.alive} == {"a", "b", "c"}
 
 
@@ -213,6 +230,7 @@ async def test_a_refusal_tells_whether_there_are_records_at_all(
     known = await reader.look()
 
     assert (reader.may_read, reader.exists, known.unknown) == (False, exists, told)
+    assert known.consumers == 0
 
 
 async def test_a_secondary_that_takes_too_long_leaves_what_is_known(
@@ -241,13 +259,16 @@ async def test_only_another_process_is_another(secondary: Shown, reader: RecordR
 async def test_records_with_a_wrong_seal_are_counted_and_reported_once(
     secondary: Shown, reader: RecordReader, events: Events
 ) -> None:
-    for _ in range(2):
+    reported = []
+    for _ in range(3):
         secondary.put_body(body_of(record("forged"), "other label", KEYS))
+        await reader.look()
+        reported.append(len(events.of(RecordRefused)))
     secondary.put(record("p"))
     known = await reader.look()
 
-    assert ([each.process for each in known.alive], known.refused) == (["p"], 2)
-    assert len(events.of(RecordRefused)) == 1
+    assert ([each.process for each in known.alive], known.refused) == (["p"], 3)
+    assert reported == [1, 1, 1]
 
 
 async def test_records_with_a_wrong_seal_disturb_nobody_who_hears_no_events(
@@ -425,3 +446,157 @@ async def test_a_missing_queue_is_known_to_be_empty_once_a_syphon_was_seen(
 
     assert before.unknown == "no syphon has left a heartbeat on the secondary yet"
     assert (before.since, after.unknown) == (None, "")
+
+
+async def test_a_record_has_the_date_of_the_secondary(
+    secondary: Shown, reader: RecordReader
+) -> None:
+    secondary.put(record())
+    enqueued = VirtualClock()() - timedelta(seconds=7)
+    secondary.letters = [attrs.evolve(secondary.letters[0], enqueued=enqueued)]
+
+    assert (await reader.look()).alive[0].at == enqueued
+
+
+# Secondaries that count receivers
+
+
+@attrs.define(eq=False)
+class Counting:
+    """A queue that shows nothing, and counts who receives from it."""
+
+    active: int | None = 0
+    consumers: int = 0
+    inspected: list[EntityPath] = attrs.field(factory=list)
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        await trio.lowlevel.checkpoint()
+        self.inspected.append(entity)
+        return EntityInfo(path=entity, active=self.active, other_consumers=self.consumers)
+
+
+@pytest.mark.parametrize(
+    ("active", "consumers", "unknown"),
+    [
+        (0, 0, ""),
+        (0, 2, ""),
+        (None, 2, ""),
+        (None, 0, "the secondary can't show messages"),
+    ],
+)
+async def test_receivers_are_counted_where_nothing_is_shown(
+    reader: RecordReader, active: int | None, consumers: int, unknown: str
+) -> None:
+    counting = Counting(active, consumers)
+    looking = attrs.evolve(reader, secondary=counting)  # type: ignore[arg-type]
+    known = await looking.look()
+
+    assert (known.unknown, known.consumers) == (unknown, consumers)
+    assert known.last_syphon == (VirtualClock()() if consumers else None)
+    assert (looking.may_read, counting.inspected) == (False, [backlog.queue_name(LABEL, 0)])
+
+
+@attrs.define(eq=False)
+class Streamed:
+    """The same as a stream, on a namespace that counts receivers."""
+
+    shown: Shown = attrs.field(factory=Shown)
+    consumers: int | None = 0  # None: it can't be asked
+
+    async def read_stream(
+        self, stream: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        return await self.shown.peek(stream, from_sequence=from_sequence, limit=limit)
+
+    async def create_stream(self, stream: EntityPath, *, keeps: timedelta, most: int) -> None:
+        raise AssertionError("a reader makes nothing")
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        await trio.lowlevel.checkpoint()
+        if self.consumers is None:
+            raise Unavailable("503")
+        return EntityInfo(path=entity, active=0, other_consumers=self.consumers)
+
+    def put(self, *records: ProcessRecord) -> None:
+        self.shown.put(*records)
+
+
+@pytest.fixture
+def streamed(reader: RecordReader) -> RecordReader:
+    return attrs.evolve(reader, secondary=Streamed())  # type: ignore[arg-type]
+
+
+async def test_receivers_are_counted_as_long_as_no_syphon_tells_of_itself(
+    streamed: RecordReader,
+) -> None:
+    secondary: Any = streamed.secondary
+    secondary.put(record("gateway", syphon=None))
+    counts = []
+    for consumers in (2, None):
+        secondary.consumers = consumers
+        counts.append((await streamed.look()).consumers)
+    secondary.consumers = 2
+    secondary.put(record("syphon"))
+    known = await streamed.look()
+
+    assert counts == [2, 0]
+    assert (len(known.alive), known.consumers) == (2, 0)
+
+
+async def test_an_expired_record_on_a_stream_hides_no_other(streamed: RecordReader) -> None:
+    secondary: Any = streamed.secondary
+    secondary.put(record("dead", at=VirtualClock()() - timedelta(hours=1)), record("alive"))
+    known = await streamed.look()
+
+    assert [each.process for each in (*known.alive, *known.stale)] == ["alive"]
+
+
+async def test_a_record_that_comes_to_a_stream_later_has_just_come(
+    streamed: RecordReader,
+) -> None:
+    secondary: Any = streamed.secondary
+    secondary.put(record())
+    await streamed.look()
+    await trio.sleep(80.0)
+    secondary.put(record(revision=2, at=VirtualClock()() - timedelta(hours=3)))
+    await streamed.look()
+    await trio.sleep(80.0)
+
+    assert len((await streamed.look()).alive) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "exists"), [(NotSupported("no stream"), False), (NotAuthorized("no right"), True)]
+)
+async def test_a_stream_that_cannot_be_read_is_one_of_which_receivers_are_known(
+    streamed: RecordReader, error: BrokerError, exists: bool
+) -> None:
+    secondary: Any = streamed.secondary
+    secondary.shown.error, secondary.consumers = error, 1
+    known = await streamed.look()
+
+    assert (known.unknown, known.unread, known.consumers) == ("", str(error), 1)
+    assert (streamed.may_read, streamed.exists) == (False, exists)
+
+
+async def test_a_missing_stream_is_expected_once_and_one_that_was_read_isnt(
+    streamed: RecordReader,
+) -> None:
+    secondary: Any = streamed.secondary
+    secondary.shown.error = EntityNotFound("none")
+    await streamed.look()
+    versions = [streamed.changes.version]
+    for _ in range(2):
+        streamed.expect_stream()
+        versions.append(streamed.changes.version)
+    secondary.shown.error = None
+    await streamed.look()
+    streamed.expect_stream()
+
+    assert [each - versions[0] for each in versions] == [0, 1, 1]
+    assert streamed.may_read
+    assert streamed.changes.version == versions[-1] + 1
+
+
+async def test_without_keys_no_seal_is_checked() -> None:
+    assert list(no_keys()) == []

@@ -411,3 +411,28 @@ async def test_each_record_that_was_left_is_noted(secondary: Secondary, process:
     await process.run(1.0)
 
     assert process.notes == len(secondary.left) == 2
+
+
+@attrs.define(eq=False)
+class Piling(Secondary):
+    """A queue whose earlier messages hide the later ones, and may not be deleted."""
+
+    async def send_deletable(self, entity: EntityPath, message: Message) -> object:
+        await self.send(entity, [message])
+        return "receipt"
+
+    async def delete_sent(self, entity: EntityPath, receipt: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise NotAuthorized("no right to delete")
+
+
+async def test_records_that_pile_up_are_few_and_kept_for_a_fifth_more_than_an_interval(
+    events: Events,
+) -> None:
+    piling = Piling()
+    await Process(piling, events).run(4 * INTERVAL)
+
+    first, second, *others = piling.left[:-1]
+    assert {first.time_to_live, second.time_to_live} == {timedelta(seconds=3 * INTERVAL)}
+    assert {each.time_to_live for each in others} == {timedelta(seconds=1.2 * INTERVAL)}
+    assert [each.renews for each in piling.records[:3]] == [FIGURES, FIGURES, INTERVAL]
