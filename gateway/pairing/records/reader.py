@@ -80,7 +80,7 @@ class RecordReader:
     pages: int = attrs.field(default=0, init=False)  # that the last look has asked for
     _seen: dict[str, _LastSeen] = attrs.field(factory=dict, init=False)  # by process
     _next: int = attrs.field(default=0, init=False)  # sequence number
-    _first: tuple[int, object] = attrs.field(default=(0, ""), init=False)  # number and message id
+    _first: tuple[int, object] = attrs.field(init=False)  # number and message id, once one is read
     _checked: float = attrs.field(default=0.0, init=False)  # by Trio's clock
     _last: datetime | None = attrs.field(default=None, init=False)
     _since: datetime | None = attrs.field(default=None, init=False)

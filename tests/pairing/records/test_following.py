@@ -315,3 +315,14 @@ async def test_orders_of_a_process_that_is_gone_end_with_its_record(
     await trio.sleep(10)
 
     assert (before, stand.paused()) == (True, False)
+
+
+async def test_a_process_that_need_not_wait_is_never_blind(
+    events: Events, nursery: trio.Nursery
+) -> None:
+    stand = stand_of(events)
+    stand.secondary.error = Unavailable("down")
+    await nursery.start(stand.follower.run)
+
+    assert not stand.control.pauses.blind
+    assert PATIENCE == 5.0

@@ -19,16 +19,23 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.gateway import RecordRefused
 from gateway.domain.health.problems import Problem
-from gateway.domain.health.process_records import MOST_RECORDS, ProcessRecord, SyphonRecord
+from gateway.domain.health.process_records import (
+    MOST_RECORDS,
+    PairRecords,
+    ProcessRecord,
+    SyphonRecord,
+)
 from gateway.domain.health.record_coding import body_of
 from gateway.domain.message import Delivery, Message
 from gateway.domain.operators.control import Action
 from gateway.domain.operators.given_orders import GivenOrder
 from gateway.pairing.records.reader import (
     LOOK_LIMIT,
+    MISSING,
     MOST_PAGES,
     PAGE,
     RECHECK,
+    REFUSED,
     RecordReader,
     no_keys,
 )
@@ -600,3 +607,38 @@ async def test_a_missing_stream_is_expected_once_and_one_that_was_read_isnt(
 
 async def test_without_keys_no_seal_is_checked() -> None:
     assert list(no_keys()) == []
+
+
+# The begin, and the limits
+
+
+async def test_a_reader_that_has_not_looked_knows_nothing(secondary: Shown) -> None:
+    looking = RecordReader(
+        secondary=secondary,  # type: ignore[arg-type]
+        label=LABEL,
+        clock=VirtualClock(),
+    )
+    looking.expect_stream()
+
+    assert (looking.may_read, looking.exists, looking.pages) == (None, True, 0)
+    assert (looking.known, looking.others) == (PairRecords(), [])
+    assert looking.changes.version == 0
+
+
+async def test_a_reader_keeps_its_source_of_keys(reader: RecordReader) -> None:
+    with pytest.raises(attrs.exceptions.FrozenAttributeError):
+        reader.keys = no_keys
+
+
+async def test_a_secondary_that_fails_at_first_has_no_unread_stream(
+    secondary: Shown, reader: RecordReader
+) -> None:
+    secondary.error = Unavailable("503")
+    known = await reader.look()
+
+    assert (known.unknown, known.unread) == ("503", "")
+
+
+async def test_a_status_waits_for_a_second_and_refusals_are_repeated_after_an_hour() -> None:
+    assert (LOOK_LIMIT, RECHECK, MISSING, REFUSED) == (1.0, 20.0, 600.0, 3600.0)
+    assert MOST_PAGES * PAGE == 5000

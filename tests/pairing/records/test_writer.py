@@ -26,6 +26,7 @@ from gateway.domain.health.record_coding import record_in
 from gateway.domain.message import Delivery, Message
 from gateway.domain.operators.control import Action
 from gateway.domain.operators.given_orders import GivenOrder
+from gateway.pairing.records.place import place_of
 from gateway.pairing.records.writer import (
     ANSWER_LIMIT,
     FIGURES,
@@ -436,3 +437,28 @@ async def test_records_that_pile_up_are_few_and_kept_for_a_fifth_more_than_an_in
     assert {first.time_to_live, second.time_to_live} == {timedelta(seconds=3 * INTERVAL)}
     assert {each.time_to_live for each in others} == {timedelta(seconds=1.2 * INTERVAL)}
     assert [each.renews for each in piling.records[:3]] == [FIGURES, FIGURES, INTERVAL]
+
+
+@attrs.define(eq=False)
+class Streaming:
+    """A namespace with streams, which notes how one is made."""
+
+    streams: list[tuple[timedelta, int]] = attrs.field(factory=list)
+
+    async def create_stream(self, stream: EntityPath, *, keeps: timedelta, most: int) -> None:
+        await trio.lowlevel.checkpoint()
+        self.streams.append((keeps, most))
+
+    async def read_stream(
+        self, stream: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        raise AssertionError("a writer may have no right to read")
+
+
+async def test_a_stream_of_records_keeps_an_hour_and_32_mebibytes() -> None:
+    secondary = Streaming()
+    place = place_of(secondary, LABEL)  # type: ignore[arg-type]
+    assert place is not None
+    await place.create()
+
+    assert secondary.streams == [(timedelta(hours=1), 32 * 1024 * 1024)]
