@@ -67,6 +67,7 @@ async def with_syphon(harness: Harness, *, states: bool = True) -> tuple[Pair, C
     control = control_of(harness, pair, syphon)
     await harness.nursery.start(control.run)
     await harness.nursery.start(syphon.run)
+    await wait_all_tasks_blocked()  # its receivers are open: a test may end at once
     return pair, control, syphon
 
 
