@@ -24,9 +24,9 @@ RETRY_AFTER: Final = 10.0  # seconds; Service Bus asks its clients for as many
 # nothing, so nothing else bounds their number: such an answer takes some 10 MiB while it is made.
 MOST_PEEKS: Final = 4
 PEEK_PATIENCE: Final = 10.0  # seconds that a peek waits for the others of its client
-# Seconds after which what was relayed waits for the primary, not for this process: several times
-# what RabbitMQ takes on the same machine. One that is farther away isn't waited for.
-RELAYED: Final = 0.005
+# Seconds after which a request waits for a primary or for a message, not for this process: several
+# times what RabbitMQ takes on the same machine, or a store here to find nothing.
+AWAITED: Final = 0.005
 MOST_NAMES: Final = 32  # clients whose refusals are counted by name
 # The text and code with which Service Bus throttles: SDKs recognize it by both.
 _TEXT: Final = (
@@ -65,7 +65,8 @@ class ClientLoad:
     line: Line = attrs.field(init=False)
     # Of the client's connections that have read much at once.
     reading: Line = attrs.field(init=False)
-    relaying: Line = attrs.field(init=False)  # of what a primary answers by itself
+    # Of requests that wait for a primary, which answers them by itself, or for a message.
+    awaiting: Line = attrs.field(init=False)
     _less: Waiters = attrs.field(factory=Waiters, init=False)
     _finishing: object | None = attrs.field(default=None, init=False)
     _peeks: trio.CapacityLimiter | None = attrs.field(default=None, init=False)
@@ -74,7 +75,7 @@ class ClientLoad:
         self.line = Line(self.clients.contention, self.name, self._forget_if_idle)
         # A turn to read ends before its connection waits for anything, however busy the machine is.
         self.reading = Line(self.clients.contention, self.name, self._forget_if_idle, math.inf)
-        self.relaying = Line(self.clients.contention, self.name, self._forget_if_idle, RELAYED)
+        self.awaiting = Line(self.clients.contention, self.name, self._forget_if_idle, AWAITED)
 
     def connect(self) -> None:
         """
@@ -177,7 +178,7 @@ class ClientLoad:
         raise Busy(_TEXT.format(number, limit.value), retry_after=RETRY_AFTER)
 
     def _forget_if_idle(self) -> None:
-        is_idle = self.line.is_idle and self.reading.is_idle and self.relaying.is_idle
+        is_idle = self.line.is_idle and self.reading.is_idle and self.awaiting.is_idle
         is_idle = is_idle and (self._peeks is None or not self._peeks.borrowed_tokens)
         if not (self.connections or self.requests or self.bytes) and is_idle:
             self.clients.forget(self)

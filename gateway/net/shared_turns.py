@@ -3,7 +3,7 @@
 import attrs
 
 from gateway.net.turns import RequestTurn
-from gateway.net.visits import acquire_turn_to_relay
+from gateway.net.visits import acquire_turn_to_await
 
 
 @attrs.define(eq=False)
@@ -49,7 +49,7 @@ class RelayTurns:
         Return when it is the turn of the client's next frames, of so many bytes. The caller
         releases the result. None: the port keeps no order. If cancelled, they have no turn.
         """
-        turn = await acquire_turn_to_relay(size)
+        turn = await acquire_turn_to_await(size)
         self._now = None if turn is None else SharedTurn(turn, self._open)
         return self._now
 

@@ -264,13 +264,14 @@ async def acquire_turn(size: int, count: int = 1) -> RequestTurn | None:
     return await load.line.acquire(size, count)
 
 
-async def acquire_turn_to_relay(size: int) -> RequestTurn | None:
+async def acquire_turn_to_await(size: int = 0) -> RequestTurn | None:
     """
-    As `acquire_turn`, for `size` bytes of publishes and requests that are relayed together to a
-    primary, which answers them by itself.
+    As `acquire_turn`, for what may wait for something else than this process: `size` bytes of
+    publishes and requests that are relayed together to a primary, which answers them by itself, or
+    a receive. It counts no longer than `AWAITED` seconds.
     """
     load = _load_in_turn()
-    return None if load is None else await load.relaying.acquire(size)
+    return None if load is None else await load.awaiting.acquire(size)
 
 
 async def acquire_turn_to_show(size: int) -> RequestTurn | None:

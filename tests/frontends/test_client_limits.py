@@ -1,9 +1,8 @@
 """The limits of one client, with each protocol's own error; others aren't touched."""
 
 import json
-import random
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import attrs
@@ -13,10 +12,8 @@ import trio.testing
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.domain.access import AccessPolicy, ClientLimit, Right
-from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
-from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.pending import (
     MUCH,
     QUICK,
@@ -26,11 +23,9 @@ from gateway.frontends.amqp.pending import (
     Pending,
 )
 from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
-from gateway.frontends.leases import Leases
 from gateway.net.clients import MOST_PEEKS, PEEK_PATIENCE, ClientOptions, Clients
 from gateway.net.turns import BRIEF, LONGEST, RECENT
 from gateway.net.visits import Visits, acquire_turn, record_authorized
-from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.exchange import Reply, build_request, parse_reply
 from gateway.wire.amqp.management import operations as ops
@@ -39,118 +34,18 @@ from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.sas import sign_sas
 from gateway.wire.storage_queue import operations
-from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
+from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.amqp.transactions import LIMIT, ROLLBACK, condition, controller_of
+from tests.frontends.limited_site import SEND, Site, beside_another, open_site
 from tests.frontends.rest_client import (
     KEY,
     ORDERS,
     POLICIES,
-    Client,
-    frontend_of,
     wall_clock,
 )
 from tests.frontends.storage_client import ACCOUNT, code, open_client
 
-SEND = "/orders/messages"
 PEEK = f"{SEND}?limit=1"
-
-
-class Slow(MemoryBroker):
-    """A namespace whose sends take a number of seconds each."""
-
-    takes = 0.0
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.steps: list[int] = []  # the number of messages of each send
-
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
-        self.steps.append(len(messages))
-        await trio.sleep(self.takes)
-        await super().send(entity, messages)
-
-    async def send_many(self, entity: EntityPath, batches: Any, **how: Any) -> Any:
-        self.steps.append(sum(map(len, batches)))
-        await trio.sleep(self.takes)
-        return await super().send_many(entity, batches, **how)
-
-
-@attrs.define(eq=False)
-class Site:
-    """A gateway with limits."""
-
-    clients: Clients
-    broker: Slow
-    leases: Leases
-    nursery: trio.Nursery
-    visits: Visits = attrs.field(init=False)
-    peers: int = 0
-    scopes: list[trio.CancelScope] = attrs.field(factory=list)  # of connections over AMQP
-
-    def __attrs_post_init__(self) -> None:
-        self.visits = Visits(3600.0, self.clients)
-
-    @asynccontextmanager
-    async def rest(self, policy: str, host: str = "192.0.2.1") -> AsyncIterator[Client]:
-        """A connection of a client of Service Bus REST."""
-        frontend = frontend_of(self.broker, self.leases)
-        with self._visit(host):
-            yield Client(frontend, self.broker, key_name=policy)
-
-    def _visit(self, host: str) -> Any:
-        self.peers += 1
-        return self.visits.begin(host, f"{host}:{self.peers}")
-
-    def connect(
-        self,
-        credentials: Credentials = ANONYMOUS,
-        host: str = "192.0.2.1",
-        policies: Sequence[AccessPolicy] = POLICIES,
-        authorizer_class: type[Authorizer] = Authorizer,
-    ) -> Sdk:
-        """A connection over AMQP, in a task of its own."""
-        frontend = AmqpFrontend(
-            broker=self.broker,
-            leases=self.leases,
-            authorizer=authorizer_class(
-                policies, wall_clock=wall_clock, accepts_well_known_key=True
-            ),
-            wall_clock=wall_clock,
-        )
-        ours, theirs = trio.testing.memory_stream_pair()
-        scope = trio.CancelScope()
-        self.scopes.append(scope)
-
-        async def serve() -> None:
-            with self._visit(host), scope:
-                await frontend.serve_connection(theirs)
-
-        self.nursery.start_soon(serve)
-        sdk = Sdk.on(ours, credentials)
-        self.nursery.start_soon(sdk.run)
-        return sdk
-
-    async def sender(self) -> tuple[Sdk, amqp.LinkId]:
-        """A connection over AMQP whose client may send."""
-        sdk = await self.connect().open()
-        await sdk.put_token()
-        return sdk, await sdk.sender()
-
-    @property
-    def refused(self) -> dict[tuple[str, str], int]:
-        return {(name, limit.value): n for (name, limit), n in self.clients.refused.items()}
-
-
-@asynccontextmanager
-async def open_site(**limits: int) -> AsyncIterator[Site]:
-    memory = Slow(wall_clock, random.Random(1))
-    await memory.create_queue(ORDERS, QueueProperties())
-    async with trio.open_nursery() as nursery:
-        leases = Leases(memory, wall_clock)
-        await nursery.start(leases.run)
-        clients = Clients(ClientOptions(**limits))
-        yield Site(clients, memory, leases, nursery)
-        nursery.cancel_scope.cancel()
 
 
 def check_throttled(answer: Response) -> None:
@@ -625,14 +520,6 @@ async def test_a_client_with_many_connections_does_not_delay_another_one(
 
     # In each 50 ms one message of the single connection, and four of the other hundred.
     assert 150 < len(in_progress) < 250
-
-
-@asynccontextmanager
-async def beside_another(site: Site) -> AsyncIterator[None]:
-    """Another client has had a request lately."""
-    async with site.rest("Send", host="192.0.2.2") as other:
-        assert (await other.ask("POST", SEND)).status == 201
-        yield
 
 
 async def test_beside_another_client_a_link_sends_as_many_at_a_time_as_its_share(

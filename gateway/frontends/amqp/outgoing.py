@@ -58,6 +58,7 @@ from gateway.frontends.amqp.sessions import filters_of, properties_of
 from gateway.frontends.amqp.transactions import Enlisted
 from gateway.frontends.amqp.unsettled import Unsettled
 from gateway.net.turns import Waiters
+from gateway.net.visits import acquire_turn_to_await
 from gateway.offering import offered, required
 from gateway.wire.amqp.events import (
     RELEASED,
@@ -442,14 +443,19 @@ class OutgoingLink:
             while self._returning:  # otherwise the messages behind them would overtake them
                 self._give_credit_back()
                 await self._changed.wait()
-            credit = self._context.engine.credit(self.id)
-            room = min(credit, self.unsettled.room)
-            if room <= 0:
-                await self._wait(credit)
-            else:
+            if self._room <= 0:
+                await self._wait()
+                continue
+            turn = await acquire_turn_to_await()
+            try:
+                if self._returning or (room := self._room) <= 0:
+                    continue  # since it waits for its turn
                 received = await self._receive_and_hand_out(receiver, min(room, share))
                 if not self._asking.cancelled_caught:  # that says nothing of what is there
                     share = min(max(2 * received, 1), self._context.options.max_taken)
+            finally:
+                if turn is not None:
+                    turn.release()
         await trio.sleep_forever()  # the client may still settle its deliveries
 
     async def _receive_and_hand_out(self, receiver: _Receiver, asked: int) -> int:
@@ -468,8 +474,14 @@ class OutgoingLink:
             self._give_credit_back()
         return len(deliveries)
 
-    async def _wait(self, credit: int) -> None:
+    @property
+    def _room(self) -> int:
+        """The deliveries that the client may get now."""
+        return min(self._context.engine.credit(self.id), self.unsettled.room)
+
+    async def _wait(self) -> None:
         """Wait for credit, or for the client to settle a delivery."""
+        credit = self._context.engine.credit(self.id)
         self._give_credit_back()
         with trio.move_on_at(self._drop_lost() if credit > 0 else math.inf):
             await self._changed.wait()

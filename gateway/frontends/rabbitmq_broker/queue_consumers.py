@@ -18,6 +18,7 @@ from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner
 from gateway.frontends.rabbitmq_broker.queue_receiver import QueueReceiver
 from gateway.frontends.rabbitmq_broker.refusals import ClientRefused, refusal_of
 from gateway.frontends.rabbitmq_broker.vhost import ServedQueue
+from gateway.net.visits import acquire_turn_to_await
 from gateway.ports import Receiver
 
 # Deliveries of a channel that its client hasn't settled, where it sets no prefetch: a channel has
@@ -104,11 +105,14 @@ class QueueConsumers:
         """Until cancelled; returns if the queue is gone, or refused."""
         while True:
             await self._owner.outbox.wait_for_room()
-            if (room := self._room()) <= 0:
+            if self._room() <= 0:
                 await self._changed.park()
                 continue
-            self._asked = room
+            turn = await acquire_turn_to_await()
             try:
+                self._asked = room = self._room()
+                if room <= 0:
+                    continue  # since it waits for its turn
                 self._owner.check(Right.LISTEN, self._queue.entity)
                 await self._deliver_next(room)
             except EntityNotFound:
@@ -123,6 +127,8 @@ class QueueConsumers:
                 self._served.clear()
                 self._ending.clear()
                 self._delivered.unpark_all()
+                if turn is not None:
+                    turn.release()
 
     def _room(self) -> int:
         """The deliveries that one receive may find for the consumers."""

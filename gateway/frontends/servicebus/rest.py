@@ -53,6 +53,7 @@ from gateway.net.http.server import RETRY_AFTER
 from gateway.net.turns import RequestTurn
 from gateway.net.visits import (
     acquire_turn,
+    acquire_turn_to_await,
     acquire_turn_to_show,
     answering,
     begin_request,
@@ -137,7 +138,9 @@ class ServiceBusRestFrontend:
             if servicebus_rest.is_peek_request(request):
                 await peek_until_written()  # before the turn, which waits for no client's reading
                 turn = await acquire_turn_to_show(len(request.body))
-            elif not is_long_poll(request):
+            elif servicebus_rest.waits_for_messages(request):
+                turn = await acquire_turn_to_await()
+            else:
                 turn = await acquire_turn(len(request.body))
             response = await self._response(request, claim, turn)
         except BrokerError as error:

@@ -106,6 +106,11 @@ def is_receive_request(request: Request) -> bool:
     return _tail(request.target) == 2
 
 
+def waits_for_messages(request: Request) -> bool:
+    """True if the request is a receive that waits for a message where there is none."""
+    return is_receive_request(request) and request.query.get("timeout", "60").strip("0.") != ""
+
+
 def is_send_request(request: Request) -> bool:
     """True if the request sends messages."""
     return request.method == "POST" and _tail(request.target) == 1

@@ -7,7 +7,7 @@ import trio
 from pamqp import commands
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.net.clients import RELAYED
+from gateway.net.clients import AWAITED
 from tests.frontends.rabbitmq.peers import Harness, harness, with_content
 
 HANDLED = 32  # frames at a time
@@ -57,7 +57,7 @@ async def test_beside_another_client_publishes_wait_for_the_confirm_of_earlier_o
         assert trio.current_time() == began
 
         await hears(here, STEP)  # a primary far away confirms later
-        assert trio.current_time() == began + RELAYED
+        assert trio.current_time() == began + AWAITED
 
 
 async def test_the_other_client_does_not_wait(autojump_clock):
@@ -98,7 +98,7 @@ async def test_requests_wait_for_the_answers_to_earlier_ones(autojump_clock):
         assert trio.current_time() == began
 
         await here.primary.hears(commands.Basic.Get)
-        assert trio.current_time() == began + RELAYED
+        assert trio.current_time() == began + AWAITED
 
 
 async def test_settlements_wait_for_nothing(autojump_clock):
