@@ -8,7 +8,7 @@ import trio
 from gateway.domain.message import Message
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.exchange import Exchange
-from gateway.net.amqp.links import SendingLink
+from gateway.net.amqp.links import ReceivingLink, SendingLink
 from gateway.wire.amqp.events import Declared, NewLink, Terminus, TransactionalState
 from gateway.wire.amqp.management.operations import Peek
 from gateway.wire.amqp.management.requests import request_of
@@ -34,6 +34,21 @@ async def attach_without_end(client: AmqpClient, queue: str) -> None:
         if number % PIPELINED == 0:
             await trio.lowlevel.checkpoint()
             await client.wait_for_room()
+
+
+async def receive_without_end(client: AmqpClient, queue: str) -> None:
+    """Attach links that ask for a message of an empty queue, and detach them, many at a time."""
+    here, there = Terminus(address="here"), Terminus(address=queue)
+    for round_ in count():
+        links = []
+        for number in range(PIPELINED):
+            new = NewLink(name=f"{round_}-{number}", we_send=False, source=there, target=here)
+            links.append(ReceivingLink(client, new))
+        for link in links:
+            await link.wait_attached()
+            link.set_credit(1)
+        for link in links:
+            client.engine.detach(link.id)
 
 
 async def send_large_batches(link: SendingLink) -> None:

@@ -11,6 +11,10 @@ Measures the starvation of a client: a well-behaved client alone, and beside an 
     slow          200 connections that ask and never read the answers
     trickle       500 connections that send a byte a second: of the body of a request, or of a frame
     peeks         300 connections that ask for all large messages, and read the answers
+    receives      200 connections that ask for a message of an empty queue (Service Bus REST, Queue
+                  service)
+    receivers     8 connections that attach 50 links, ask for a message of an empty queue over each,
+                  and detach them, again and again (AMQP)
     unfinished    300 connections that send a large message but for its end (AMQP)
     attaches      8 connections that attach links and detach them (AMQP)
     transactions  10 connections, each with 100 transactions that have a large message (AMQP and
@@ -68,6 +72,7 @@ from benchmarks.aggressors import (
     fill_transactions,
     leave_unfinished,
     peek_without_end,
+    receive_without_end,
     send_large_batches,
 )
 from benchmarks.fleet import Fleet, now, open_fleet
@@ -122,15 +127,17 @@ BY_RABBITMQ = CHANNELS, STRANGERS, TABLES, CONSUMERS, GETS = (
     "consumers",
     "gets",
 )
-PEEKS, UNFINISHED, ATTACHES, TRANSACTIONS, TRANSFERS, *_ = FILLERS = (
+PEEKS, RECEIVERS, UNFINISHED, ATTACHES, TRANSACTIONS, TRANSFERS, *_ = FILLERS = (
     "peeks",
+    "receivers",
     "unfinished",
     "attaches",
     "transactions",
     "transfers",
     *BY_RABBITMQ,
 )
-AGGRESSORS = (*FLOODS, *FILLERS)
+RECEIVES: Final = "receives"
+AGGRESSORS = (*FLOODS, RECEIVES, *FILLERS)
 NUMBER: Final = {  # of connections
     CONNECTIONS: 200,
     BATCHES: 16,
@@ -138,6 +145,8 @@ NUMBER: Final = {  # of connections
     SLOW: 200,
     TRICKLE: 500,
     PEEKS: 300,
+    RECEIVES: 200,
+    RECEIVERS: 8,
     UNFINISHED: 300,
     ATTACHES: 8,
     TRANSACTIONS: 10,
@@ -294,6 +303,14 @@ class Http:
         target = f"/{self.queue}/messages?limit=100"
         return Request(method="GET", target=target, headers=self.token)
 
+    @property
+    def receive(self) -> Request:
+        """A request for a message, which doesn't wait for one."""
+        if self.protocol == STORAGE:
+            return self.sign(build_request(storage.GetMessages(queue=self.queue, limit=1)))
+        target = f"/{self.queue}/messages/head?timeout=0"
+        return Request(method="POST", target=target, headers=self.token)
+
     def sign(self, request: Request) -> Request:
         """The request to the Queue service by the account's key."""
         fields = {"x-ms-date": format_http_date(now()), "x-ms-version": "2026-10-06"}
@@ -439,12 +456,12 @@ async def _over_http(protocol: str, port: int, kind: str) -> None:
     if kind == TRICKLE:
         await _trickling(http, port)
         return
-    request = http.peek if kind == PEEKS else http.request(SMALL)
+    request = {PEEKS: http.peek, RECEIVES: http.receive}.get(kind, http.request(SMALL))
     if kind == BATCHES and protocol == REST:
         batch = json.dumps([{"Body": "x" * 100} for _ in range(1000)]).encode()
         headers = [*http.token.items, ("Content-Type", "application/vnd.microsoft.servicebus.json")]
         request = attrs.evolve(http.request(batch), headers=Headers.of(headers))
-    elif kind not in {CONNECTIONS, PEEKS}:
+    elif kind not in {CONNECTIONS, PEEKS, RECEIVES}:
         largest = 47 * 1024 if protocol == STORAGE else MEBIBYTE - 1024
         request = http.request(bytes(largest))
     try:
@@ -500,6 +517,8 @@ async def _filling(port: int, kind: str) -> None:
         match kind:
             case "attaches":
                 await attach_without_end(client, queue)
+            case "receivers":
+                await receive_without_end(client, queue)
             case "peeks":
                 await peek_without_end(client, queue)
         link = sending(client, queue, 1)
@@ -626,7 +645,9 @@ def fits(kind: str, protocol: str) -> bool:
     if protocol in OF_RABBITMQ:
         own = {TRANSACTIONS} if protocol == SERVED else set()
         return kind in {*FLOODS, UNFINISHED, *BY_RABBITMQ, *own}
-    return (protocol == AMQP and kind not in BY_RABBITMQ) or kind in {*FLOODS, PEEKS}
+    if protocol == AMQP:
+        return kind not in {*BY_RABBITMQ, RECEIVES}
+    return kind in {*FLOODS, RECEIVES, PEEKS}
 
 
 async def fill_cache(ports: Mapping[str, int]) -> None:
