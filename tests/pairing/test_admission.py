@@ -240,3 +240,33 @@ async def test_a_message_of_just_the_smaller_limit_is_taken(admission, smaller, 
         taken = True
 
     assert taken is fits
+
+
+async def test_a_send_is_for_the_primary_alone_if_one_of_its_messages_is(admission):
+    admission.backlog_limit = 5000
+    room = 5000 - reserve(ORDERS, Message())
+    small, fits, large = (Message(body=bytes(size)) for size in (1, room, room + 1))
+    usual = admission.is_for_primary_alone(ORDERS, [large])
+    admission.primary_only = True
+    alone = [admission.is_for_primary_alone(ORDERS, each) for each in ([fits], [small, large])]
+    admission.admit(ORDERS, [fits, large, large])
+
+    assert (usual, alone) == (False, [False, True])
+    assert admission.oversized == 2
+
+
+async def test_a_message_that_is_too_large_is_told_the_limit_and_when(admission):
+    admission.backlog_limit = 5000
+    room = 5000 - reserve(ORDERS, Message())
+    larger = [Message(body=bytes(9000))]
+    texts = []
+    for primary_only in (False, True):
+        admission.primary_only = primary_only
+        try:
+            admission.admit(ORDERS, larger)
+            admission.admit_to_backlog(ORDERS, larger, UnknownEntity.DIVERT)
+        except MessageTooLarge as error:
+            texts.append(str(error))
+
+    told = f"message of 9000 bytes; the pair accepts {room}"
+    assert texts == [told, f"{told} in an outage"]

@@ -8,6 +8,8 @@ from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import MessageTooLarge, NotAuthorized
 from gateway.domain.events.gateway import BacklogReady
 from gateway.domain.message import AcceptedBy, Message
+from gateway.pairing.backlog_limit import BacklogLimit
+from gateway.pairing.options import PairOptions
 from gateway.pairing.provision import usable_backlog
 from tests.domain.backoff import MIDDLE
 from tests.harness.faults import Hang, Operation, Refuse
@@ -64,3 +66,26 @@ async def test_the_secondary_is_not_asked_again_where_it_has_told(harness):
     pair = await harness.pair()
 
     assert pair.limit is None
+
+
+async def test_the_setup_has_a_minute_and_is_repeated(harness):
+    began, setups = trio.current_time(), []
+    pair = await harness.pair()
+
+    async def setup():
+        setups.append(trio.current_time() - began)
+        if len(setups) == 1:
+            await trio.sleep_forever()
+
+    limit = BacklogLimit(
+        secondary=harness.secondary.broker,
+        admission=pair.broker.ways.admission,
+        options=PairOptions(label=LABEL, backlog_queues=1),
+        observer=harness.events,
+        rng=MIDDLE,
+        setup=setup,
+    )
+    await limit.run()
+
+    assert setups == pytest.approx([0.0, 61.0])
+    assert len(harness.events.of(BacklogReady)) == 1
