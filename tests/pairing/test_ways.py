@@ -268,6 +268,15 @@ async def test_a_send_keeps_its_order_if_it_is_asked_to(stand: Stand, in_order: 
     assert seen == [in_order] * 2
 
 
+async def test_sends_may_overtake_each_other_by_default(stand: Stand) -> None:
+    seen: list[bool] = []
+    ways = stand.ways(Copies(seen))
+    made(ways)
+    await deliver(ways)
+
+    assert seen == [False] * 2
+
+
 async def test_the_first_copy_that_is_made_is_the_second_of_a_send(stand: Stand) -> None:
     first, second = object(), object()
     ways = stand.ways(Copies([]), Copies([], first), Copies([], second))
