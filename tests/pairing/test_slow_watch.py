@@ -207,6 +207,19 @@ async def test_a_send_that_began_together_with_an_accepted_one_is_not_excused(ma
     assert scope.cancel_called
 
 
+async def test_a_send_that_ends_leaves_those_beside_it_to_be_excused(make):
+    stand = await make()
+    ended, _ = stand.send()
+    _, scope = stand.send()
+    stand.watch.stop(ended)
+    await trio.sleep(0.5)
+    newer, _ = stand.send()
+    stand.answer(newer)
+    await trio.sleep(10.0)
+
+    assert not scope.cancel_called
+
+
 async def test_a_send_that_may_not_be_cancelled_keeps_no_other_from_it(make):
     stand = await make()
     stand.send(gives_up=False)

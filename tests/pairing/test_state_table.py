@@ -594,3 +594,8 @@ async def test_an_advised_suspicion_is_told_to_nobody_and_not_ended_by_the_names
     assert advised
     assert states.state_of(ORDERS) is State.SUSPECT
     assert [name for name, *_ in tells] == ["Bills", "orders"]
+
+
+async def test_the_way_to_tell_others_is_kept(make: Make) -> None:
+    with pytest.raises(attrs.exceptions.FrozenAttributeError):
+        make().tell = print
