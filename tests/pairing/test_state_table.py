@@ -599,3 +599,17 @@ async def test_an_advised_suspicion_is_told_to_nobody_and_not_ended_by_the_names
 async def test_the_way_to_tell_others_is_kept(make: Make) -> None:
     with pytest.raises(attrs.exceptions.FrozenAttributeError):
         make().tell = print
+
+
+async def test_a_first_suspicion_by_advice_is_not_ended_by_the_namespace_either(
+    make: Make,
+) -> None:
+    states = attrs.evolve(make(), answers=Bounded(10))
+    states.sent(states.begin(ORDERS))
+    await trio.sleep(1.0)
+    states.advise(ORDERS, 0.5, "advice")
+    states.failed(states.begin(BILLS), Unreachable("refused"))
+    await trio.sleep(61.0)
+    states.sent(states.begin(BILLS))
+
+    assert states.state_of(ORDERS) is State.SUSPECT
