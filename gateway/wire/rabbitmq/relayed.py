@@ -18,6 +18,7 @@ from gateway.wire.rabbitmq.frames import (
     FRAME_END,
     HEAD,
     HEADER,
+    HEARTBEAT,
     LEAST_HEADER,
     METHOD,
     UNREADABLE,
@@ -29,6 +30,7 @@ PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
 LARGEST_FRAME: Final = 128 * 1024  # bytes: RabbitMQ's default of `frame_max`
 CONFIRMS: Final = frozenset({commands.Basic.Ack.index, commands.Basic.Nack.index})
 SETTLEMENTS: Final = CONFIRMS | {commands.Basic.Reject.index}
+_KINDS: Final = frozenset({METHOD, HEADER, BODY, HEARTBEAT})
 _MOST_READ: Final = 4096  # bytes of a frame whose arguments are read: some milliseconds
 _RESERVED: Final = 2  # bytes of the first field, which has no use (AMQP 0-9-1, `reserved-1`)
 _EMPTY: Final = bytes(4)  # a table without fields
@@ -183,7 +185,7 @@ class FrameReader:
         thousands of small ones take many times their bytes; one that isn't comes with the next.
 
         Raises:
-            ProtocolError: a frame is too large, or has no end octet.
+            ProtocolError: a frame is too large, or has no end octet, or no type that there is.
         """
         data = self._rest + data if self._rest else data
         at, end = 0, len(data)
@@ -191,6 +193,8 @@ class FrameReader:
             while end - at >= HEAD.size:
                 begin = at
                 kind, channel, size = HEAD.unpack_from(data, begin)
+                if kind not in _KINDS:
+                    raise ProtocolError(f"a frame of type {kind}")
                 if size > self.max_frame:
                     raise ProtocolError(
                         f"a frame of {size} bytes; at most {self.max_frame} allowed"

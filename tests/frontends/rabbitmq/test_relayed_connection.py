@@ -288,9 +288,13 @@ async def test_a_node_that_shuts_down_is_an_outage(autojump_clock, reason):
         assert here.pair.bodies() == [b"second"]
 
 
-async def test_a_malformed_frame_ends_the_connection_with_the_protocols_own_error(autojump_clock):
+@pytest.mark.parametrize("bad", [HEAD.pack(1, 1, 1) + b"xx", HEAD.pack(0, 1, 0) + b"\xce"])
+async def test_a_malformed_frame_ends_the_connection_with_the_protocols_own_error(
+    autojump_clock, bad: bytes
+):
     async with harness() as here:
-        await here.client.stream.send_all(b"\x01\x00\x01\x00\x00\x00\x01xx")
+        await here.confirmed_once()
+        await here.client.stream.send_all(bad)
 
         assert (await here.client.hears(commands.Connection.Close)).reply_code == 501
 

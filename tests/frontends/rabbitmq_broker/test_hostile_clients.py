@@ -161,6 +161,7 @@ async def test_unfinished_messages_of_all_channels_are_bounded(autojump_clock) -
         (method_frame(1, commands.Channel.Open()), 504),
         (HEAD.pack(2, 1, 1) + b"x\xce", 505),
         (HEAD.pack(8, 1, 0) + b"\xce", 505),
+        (HEAD.pack(0, 1, 0) + b"\xce", 501),
         (2 * method_frame(1, commands.Basic.Publish(routing_key="orders")), 505),
         (method_frame(1, commands.Basic.GetEmpty()), 503),
         (HEAD.pack(1, 1, 4) + b"\xff\xff\xff\xff\xce", 501),
