@@ -41,6 +41,7 @@ CONTENTS: Final = frozenset(
     {commands.Basic.Deliver.index, commands.Basic.Return.index, commands.Basic.GetOk.index}
 )
 _METHOD: Final = struct.Struct(">I")  # class and method
+_CLASS: Final = 2  # bytes of a class, at the begin of a method and of a content header
 _TAG: Final = struct.Struct(">Q")
 _DELIVER: Final = _METHOD.pack(commands.Basic.Deliver.index)
 _STREAM_OFFSET: Final = b"\x0fx-stream-offset"  # a field's name in a table
@@ -268,6 +269,8 @@ class RelayedContent:
             self.header = arrived.payload
             if len(self.header) < LEAST_HEADER:
                 raise ProtocolError("a content header that ends too early")
+            if self.header[:_CLASS] != self.method.data[HEAD.size : HEAD.size + _CLASS]:
+                raise UnexpectedFrame("a content header of another class than its method")
             (self._missing,) = BODY_SIZE.unpack_from(self.header, 4)
         elif arrived.kind == BODY and self._missing is not None:
             self._missing -= len(arrived.payload)

@@ -40,6 +40,12 @@ def with_content(method: base.Frame, body: bytes, **how: Any) -> bytes:
     return method_frame(1, method) + b"".join(content_frames(1, head.marshal(), body, 4096))
 
 
+# A publish whose content header has another class than 60, which is that of `basic`.
+HEADER_OF_OTHERS = with_content(commands.Basic.Publish(), b"").replace(
+    b"\x00\x3c\x00\x00", b"\x00\x3d\x00\x00"
+)
+
+
 @attrs.define(eq=False)
 class Peer:
     """A side of a connection, which speaks methods."""

@@ -8,7 +8,7 @@ from gateway.domain.errors import Unavailable
 from gateway.domain.failover import State
 from gateway.frontends.rabbitmq.publishes import MAX_KEPT
 from gateway.wire.rabbitmq.frames import HEAD, method_frame
-from tests.frontends.rabbitmq.peers import SLOW, harness
+from tests.frontends.rabbitmq.peers import HEADER_OF_OTHERS, SLOW, harness
 
 
 async def test_a_publish_without_a_confirm_goes_through_the_pair_when_the_primary_is_lost(
@@ -305,6 +305,7 @@ async def test_a_malformed_frame_ends_the_connection_with_the_protocols_own_erro
         HEAD.pack(2, 1, 1) + b"x\xce",
         HEAD.pack(8, 1, 0) + b"\xce",
         2 * method_frame(1, commands.Basic.Publish(routing_key="orders")),
+        HEADER_OF_OTHERS,
     ],
 )
 async def test_a_frame_that_can_not_be_there_ends_the_connection_as_in_rabbitmq(

@@ -14,7 +14,7 @@ from gateway.frontends.rabbitmq_broker.connection import LARGEST, ServedConnecti
 from gateway.frontends.rabbitmq_broker.routing import RoutingExchange, RoutingTable, binding
 from gateway.wire.rabbitmq.frames import HEAD, content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER
-from tests.frontends.rabbitmq.peers import Peer
+from tests.frontends.rabbitmq.peers import HEADER_OF_OTHERS, Peer
 from tests.frontends.rabbitmq_broker.site import Client, Site, site
 
 LARGE = b"x" * 100_000
@@ -163,6 +163,7 @@ async def test_unfinished_messages_of_all_channels_are_bounded(autojump_clock) -
         (HEAD.pack(8, 1, 0) + b"\xce", 505),
         (HEAD.pack(0, 1, 0) + b"\xce", 501),
         (2 * method_frame(1, commands.Basic.Publish(routing_key="orders")), 505),
+        (HEADER_OF_OTHERS, 505),
         (method_frame(1, commands.Basic.GetEmpty()), 503),
         (HEAD.pack(1, 1, 4) + b"\xff\xff\xff\xff\xce", 501),
         (method_frame(1, commands.Basic.Recover(requeue=False)), 540),
