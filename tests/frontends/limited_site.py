@@ -81,10 +81,10 @@ class Site:
     async def rest(self, policy: str, host: str = "192.0.2.1") -> AsyncIterator[Client]:
         """A connection of a client of Service Bus REST."""
         frontend = frontend_of(self.broker, self.leases)
-        with self._visit(host):
+        with self.visit(host):
             yield Client(frontend, self.broker, key_name=policy)
 
-    def _visit(self, host: str) -> Any:
+    def visit(self, host: str) -> Any:
         self.peers += 1
         return self.visits.begin(host, f"{host}:{self.peers}")
 
@@ -109,7 +109,7 @@ class Site:
         self.scopes.append(scope)
 
         async def serve() -> None:
-            with self._visit(host), scope:
+            with self.visit(host), scope:
                 await frontend.serve_connection(theirs)
 
         self.nursery.start_soon(serve)

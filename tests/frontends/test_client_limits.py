@@ -283,7 +283,7 @@ async def test_a_peek_that_waits_for_its_client_to_read_has_no_turn(
                 await deaf.ask()
                 await deaf.ask()
             elif protocol == "storage-queue":
-                with site._visit("192.0.2.1"):
+                with site.visit("192.0.2.1"):
                     await storage.do(operations.PeekMessages(queue="orders", limit=1))
                     await trio.sleep_forever()
             else:
@@ -357,7 +357,7 @@ async def test_a_large_answer_of_storage_queue_gives_way_to_a_light_client_betwe
     """640,000 bytes of messages are three slices; a peek gives way before the first, too."""
     async with open_site() as site, open_client() as storage:
         await storage.put(*["x" * 40_000] * 16)
-        with site._visit("192.0.2.1"):
+        with site.visit("192.0.2.1"):
             await site.clients.load("light").line.acquire()
             began = trio.current_time()
             if operation == "peek":
@@ -560,7 +560,7 @@ async def test_frames_that_take_long_are_processed_in_small_pieces(
 ) -> None:
     part = bytes(range(256)) * 40
     async with open_site() as site, beside_another(site):
-        with site._visit("192.0.2.1"):
+        with site.visit("192.0.2.1"):
             stream, pieces = await one_part(part), list[bytes | bytearray]()
             for _ in sizes:
                 pieces.append(await stream.receive_some())
@@ -631,7 +631,7 @@ async def test_one_connection_of_a_client_has_a_piece_processed_at_a_time(
 
         async def process(number: int) -> None:
             nonlocal working
-            with site._visit("192.0.2.1"):
+            with site.visit("192.0.2.1"):
                 stream = await one_part(part)
                 while len(order) < 24 and await stream.receive_some():
                     working += 1
@@ -689,7 +689,7 @@ async def test_a_receive_that_is_cancelled_while_it_waits_for_its_turn_loses_not
 ) -> None:
     part = bytes(60 * 1024)
     async with open_site() as site, beside_another(site):
-        with site._visit("192.0.2.1"):
+        with site.visit("192.0.2.1"):
             first = await one_part(part)
             second = await one_part(part)
             await first.receive_some()
