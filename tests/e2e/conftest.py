@@ -6,6 +6,7 @@ import pytest
 from tests.e2e.processes import Gateways, open_gateways
 from tests.e2e.rabbitmq_clusters import SharedCluster
 from tests.e2e.rabbitmq_nodes import ExampleNodes
+from tests.e2e.rabbitmq_site import SiteNodes, Sites
 from tests.harness.folders import in_memory
 
 
@@ -30,3 +31,16 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedC
         cluster = SharedCluster(folder)
         yield cluster
         cluster.end()
+
+
+@pytest.fixture(scope="session")
+def site_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteNodes]:
+    with in_memory(tmp_path_factory.mktemp("sites")) as folder:
+        nodes = SiteNodes(folder)
+        yield nodes
+        nodes.end()
+
+
+@pytest.fixture
+def sites(site_nodes: SiteNodes, gateways: Gateways, tmp_path: Path) -> Sites:
+    return Sites(site_nodes, gateways, tmp_path)

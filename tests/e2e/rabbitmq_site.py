@@ -15,7 +15,7 @@ import trio
 
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rabbitmq_exchange_publisher import COPIES, PREFIX
-from tests.harness.rabbitmq import INSTALLED, Release, rabbitmq
+from tests.harness.rabbitmq import INSTALLED, LastingNode, Release, evaluate
 from tests.harness.secret_files import write_secret
 from tests.harness.servers import ServerProcess, kill
 
@@ -31,6 +31,12 @@ BINDINGS = {
 STRAYED = "strayed"  # the queue with the other bindings
 PATIENCE = 90.0  # seconds: a broker starts in some five
 LOOK = 0.2  # seconds
+EMPTY = """
+rabbit_vhost:delete(<<"/">>, <<"tests">>),
+rabbit_vhost:add(<<"/">>, <<"tests">>),
+All = <<".*">>,
+rabbit_auth_backend_internal:set_permissions(<<"guest">>, <<"/">>, All, All, All, <<"tests">>).
+"""
 
 
 @attrs.define(eq=False)
@@ -105,16 +111,46 @@ def make_queue(port: int) -> None:
     connection.close()
 
 
-@asynccontextmanager
-async def site(
-    gateways: Gateways, folder: Path, release: Release = INSTALLED, *, more: str = ""
-) -> AsyncIterator[Site]:
-    """`more`: lines of the endpoint, and tables."""
-    data = folder / "rabbit"
-    data.mkdir()
-    secret = folder / "password"
-    write_secret(secret, "guest\n")
-    async with rabbitmq(data, release=release) as (node, port):
+@attrs.define(eq=False)
+class SiteNodes:
+    """A node of each release, which starts when it's first needed."""
+
+    folder: Path
+    _nodes: dict[Release, LastingNode] = attrs.field(factory=dict)
+
+    async def emptied(self, release: Release) -> tuple[ServerProcess, int]:
+        """Return a node and its port for AMQP; it runs, and has no queues, exchanges or clients."""
+        if release not in self._nodes:
+            name = f"site-{len(self._nodes)}"
+            self._nodes[release] = LastingNode(folder=self.folder / name, release=release)
+            self._nodes[release].begin()
+        node = self._nodes[release]
+        process = await trio.to_thread.run_sync(lambda: node.process)
+        if not await process.is_ready():  # a test has killed it
+            await process.kill()
+            await process.start()
+        await evaluate(process, EMPTY)
+        return process, node.port
+
+    def end(self) -> None:
+        for node in self._nodes.values():
+            node.end()
+
+
+@attrs.frozen
+class Sites:
+    """Opens the site of a test."""
+
+    nodes: SiteNodes
+    gateways: Gateways
+    folder: Path
+
+    @asynccontextmanager
+    async def open(self, release: Release = INSTALLED, *, more: str = "") -> AsyncIterator[Site]:
+        """`more`: lines of the endpoint, and tables. A test that fails ends its broker."""
+        secret = self.folder / "password"
+        write_secret(secret, "guest\n")
+        node, port = await self.nodes.emptied(release)
         config = f"""
             logging = {{ level = "debug" }}
             [namespaces.first]
@@ -139,7 +175,12 @@ async def site(
             {more}
         """
         await trio.to_thread.run_sync(make_queue, port)
-        yield Site(node, port, await gateways.start(config, name="gateway"))
+        try:
+            yield Site(node, port, await self.gateways.start(config, name="gateway"))
+        except BaseException:
+            with trio.move_on_after(PATIENCE, shield=True):
+                await node.kill()
+            raise
 
 
 async def until_depth(site: Site, least: int, queue: str = "orders") -> None:

@@ -11,7 +11,6 @@ import pika
 import pytest
 import trio
 
-from tests.e2e.processes import Gateways
 from tests.e2e.rabbitmq_exchange_publisher import COPIES, ROUTES
 from tests.e2e.rabbitmq_site import (
     BINDINGS,
@@ -20,9 +19,9 @@ from tests.e2e.rabbitmq_site import (
     STRAYED,
     TAKEN,
     Site,
+    Sites,
     published,
     result_of,
-    site,
     until_depth,
 )
 from tests.harness import servers
@@ -75,8 +74,7 @@ async def until_taken(site: Site, results: dict[str, Any]) -> None:
 @pytest.mark.parametrize("outage", [is_killed, freezes], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("release", [INSTALLED, RABBITMQ_4], ids=["RabbitMQ 3", "RabbitMQ 4"])
 async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
-    gateways: Gateways,
-    tmp_path: Path,
+    sites: Sites,
     release: Release,
     outage: Callable[[Site], Awaitable[None]],
 ) -> None:
@@ -98,7 +96,7 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
     async def consume() -> None:
         results["consumer"] = await result_of(all_taken, CONSUMER, str(here.gateway.port), TAKEN)
 
-    async with site(gateways, tmp_path, release) as here:
+    async with sites.open(release) as here:
         async with trio.open_nursery() as nursery:
             for name in NAMES:
                 nursery.start_soon(publish, name)
@@ -152,8 +150,8 @@ def counted_by_keda(port: int) -> list[int]:
     return counts
 
 
-async def test_a_scaler_counts_by_passive_declares(gateways: Gateways, tmp_path: Path) -> None:
-    async with site(gateways, tmp_path) as here:
+async def test_a_scaler_counts_by_passive_declares(sites: Sites) -> None:
+    async with sites.open() as here:
         assert await trio.to_thread.run_sync(counted_by_keda, here.gateway.port) == [0, 1, 2]
 
 
@@ -214,7 +212,7 @@ async def has_killed_gateways(site: Site) -> None:
 
 @pytest.mark.parametrize("release", [INSTALLED, RABBITMQ_4], ids=["RabbitMQ 3", "RabbitMQ 4"])
 async def test_a_message_that_is_confirmed_for_an_exchange_outlives_killed_gateways(
-    gateways: Gateways, tmp_path: Path, release: Release
+    sites: Sites, release: Release
 ) -> None:
     results: list[dict[str, Any]] = []
     end = trio.Event()
@@ -222,7 +220,7 @@ async def test_a_message_that_is_confirmed_for_an_exchange_outlives_killed_gatew
     async def announce() -> None:
         results.append(await result_of(end, TO_EXCHANGES, str(here.gateway.port), "events"))
 
-    async with site(gateways, tmp_path, release) as here:
+    async with sites.open(release) as here:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(announce)
             await has_killed_gateways(here)
@@ -241,9 +239,7 @@ def told(log: Sequence[dict[str, Any]]) -> int:
     return sum(each["possibly_twice"] for each in log if each["event"] == "outage_over")
 
 
-async def test_a_transaction_is_told_of_the_end_of_its_broker(
-    gateways: Gateways, tmp_path: Path
-) -> None:
+async def test_a_transaction_is_told_of_the_end_of_its_broker(sites: Sites) -> None:
     def transact(site: Site, began: trio.Event) -> Exception:
         connection = site.connect()
         connection.channel().tx_select()
@@ -259,7 +255,7 @@ async def test_a_transaction_is_told_of_the_end_of_its_broker(
     async def keep_transacting(site: Site, began: trio.Event) -> None:
         errors.append(await trio.to_thread.run_sync(transact, site, began))
 
-    async with site(gateways, tmp_path) as here:
+    async with sites.open() as here:
         end = trio.Event()
         end.set()
         refused = await published(here, "four", end, "wrong")

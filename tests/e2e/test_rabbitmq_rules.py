@@ -15,8 +15,7 @@ import trio
 from pika.adapters.blocking_connection import BlockingChannel
 
 from gateway.net.certs import write_certificates
-from tests.e2e.processes import Gateways
-from tests.e2e.rabbitmq_site import LOOK, PATIENCE, Site, published, site, until_depth
+from tests.e2e.rabbitmq_site import LOOK, PATIENCE, Site, Sites, published, until_depth
 from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, Release, control
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -49,12 +48,12 @@ async def confirming(here: Site, **how: Any) -> AsyncIterator[BlockingChannel]:
 
 
 async def test_a_policy_admits_an_application_that_starts_with_its_gateway_in_an_outage(
-    gateways: Gateways, tmp_path: Path
+    sites: Sites, tmp_path: Path
 ) -> None:
     end = trio.Event()
     key = json.dumps(str(tmp_path / "password"))
     access = f'[[access]]\nname = "guest"\nkey = {{ file = {key} }}\nrights = ["Send"]'
-    async with site(gateways, tmp_path, more=access) as here:
+    async with sites.open(more=access) as here:
         await here.broker.kill()
         await here.gateway.kill()
         await here.gateway.start()
@@ -76,7 +75,7 @@ def written(kept: Path) -> int:
 
 
 async def test_an_application_that_starts_after_its_gateway_was_killed_declares_what_it_had(
-    gateways: Gateways, tmp_path: Path
+    sites: Sites, tmp_path: Path
 ) -> None:
     def declare(channel: BlockingChannel) -> None:
         channel.exchange_declare("events", "topic", durable=True)
@@ -85,7 +84,7 @@ async def test_an_application_that_starts_after_its_gateway_was_killed_declares_
 
     key = json.dumps(str(tmp_path / "password"))
     access = f'[[access]]\nname = "guest"\nkey = {{ file = {key} }}\nrights = ["Send"]'
-    async with site(gateways, tmp_path, more=access) as here:
+    async with sites.open(more=access) as here:
         async with confirming(here) as channel:
             await trio.to_thread.run_sync(declare, channel)
         kept = here.gateway.folder / "var" / "rabbitmq.json"
@@ -107,7 +106,7 @@ async def test_an_application_that_starts_after_its_gateway_was_killed_declares_
 
 
 async def test_a_mandatory_publish_is_returned_by_the_broker_or_dead_lettered_after_the_outage(
-    gateways: Gateways, tmp_path: Path
+    sites: Sites,
 ) -> None:
     def publish(body: bytes) -> None:
         channel.basic_publish("", "orders", body, DURABLE, mandatory=True)
@@ -115,7 +114,7 @@ async def test_a_mandatory_publish_is_returned_by_the_broker_or_dead_lettered_af
     def stray() -> None:
         channel.basic_publish("amq.topic", "nobody", b"stray", DURABLE, mandatory=True)
 
-    async with site(gateways, tmp_path) as here, confirming(here) as channel:
+    async with sites.open() as here, confirming(here) as channel:
         await trio.to_thread.run_sync(publish, b"before")
         with pytest.raises(pika.exceptions.UnroutableError):
             await trio.to_thread.run_sync(stray)
@@ -131,13 +130,13 @@ async def test_a_mandatory_publish_is_returned_by_the_broker_or_dead_lettered_af
 
 
 async def test_headers_with_a_trace_context_are_the_producers_on_the_wire_and_after_an_outage(
-    gateways: Gateways, tmp_path: Path
+    sites: Sites,
 ) -> None:
     def publish(body: bytes) -> None:
         properties = pika.BasicProperties(delivery_mode=2, headers=TRACED)
         channel.basic_publish("", "orders", body, properties)
 
-    async with site(gateways, tmp_path) as here, confirming(here) as channel:
+    async with sites.open() as here, confirming(here) as channel:
         await trio.to_thread.run_sync(publish, b"before")
         await here.broker.kill()
         await trio.to_thread.run_sync(publish, b"during")
@@ -152,12 +151,12 @@ async def test_headers_with_a_trace_context_are_the_producers_on_the_wire_and_af
 
 
 async def test_a_message_too_large_for_the_secondary_gets_a_nack_in_an_outage_alone(
-    gateways: Gateways, tmp_path: Path
+    sites: Sites,
 ) -> None:
     def publish(body: bytes) -> None:
         channel.basic_publish("", "orders", body, DURABLE)
 
-    async with site(gateways, tmp_path) as here, confirming(here) as channel:
+    async with sites.open() as here, confirming(here) as channel:
         await trio.to_thread.run_sync(publish, LARGE)
         await here.broker.kill()
         with pytest.raises(pika.exceptions.NackError):
@@ -170,7 +169,7 @@ async def test_a_message_too_large_for_the_secondary_gets_a_nack_in_an_outage_al
 
 
 async def test_a_transaction_is_the_brokers_and_no_application_begins_one_in_an_outage(
-    gateways: Gateways, tmp_path: Path
+    sites: Sites,
 ) -> None:
     def transact() -> None:
         with here.connect() as connection:
@@ -185,7 +184,7 @@ async def test_a_transaction_is_the_brokers_and_no_application_begins_one_in_an_
         with suppress(pika.exceptions.ConnectionWrongStateError), connection:
             connection.channel().tx_select()
 
-    async with site(gateways, tmp_path) as here:
+    async with sites.open() as here:
         await trio.to_thread.run_sync(transact)
         bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
         await here.broker.kill()
@@ -199,7 +198,7 @@ async def test_a_transaction_is_the_brokers_and_no_application_begins_one_in_an_
 @pytest.mark.parametrize("release", [INSTALLED, RABBITMQ_4], ids=["RabbitMQ 3", "RabbitMQ 4"])
 @pytest.mark.parametrize("kind", ALARMS)
 async def test_an_alarm_holds_up_neither_publishers_nor_acknowledgements(
-    gateways: Gateways, tmp_path: Path, kind: str, release: Release
+    sites: Sites, kind: str, release: Release
 ) -> None:
     blocked: list[object] = []
 
@@ -222,7 +221,7 @@ async def test_an_alarm_holds_up_neither_publishers_nor_acknowledgements(
         connection.close()
 
     begin, end = ALARMS[kind]
-    async with site(gateways, tmp_path, release) as here:
+    async with sites.open(release) as here:
         await trio.to_thread.run_sync(publish, KEPT)
         await control(here.broker, *begin)
         await trio.to_thread.run_sync(publish, KEPT)
@@ -242,7 +241,7 @@ async def test_an_alarm_holds_up_neither_publishers_nor_acknowledgements(
 
 
 async def test_a_client_over_tls_publishes_and_consumes_through_an_outage(
-    gateways: Gateways, tmp_path: Path
+    sites: Sites, tmp_path: Path
 ) -> None:
     folder = tmp_path / "tls"
     write_certificates(folder, now=datetime.now(UTC))
@@ -266,7 +265,7 @@ async def test_a_client_over_tls_publishes_and_consumes_through_an_outage(
     files = f'certificate = "{folder / "server.pem"}", key = "{folder / "server.key"}"'
     tls = f"tls = {{ {files} }}"
     async with (
-        site(gateways, tmp_path, more=tls) as here,
+        sites.open(more=tls) as here,
         confirming(here, ssl_options=options) as channel,
     ):
         await trio.to_thread.run_sync(publish, b"before")
