@@ -17,6 +17,7 @@ from tests.e2e.workers import Connection
 SOME: Final = 10
 RECEIVERS: Final = 4
 PATIENCE: Final = 60.0
+PAUSE: Final = 0.03  # seconds after an accepted send: all are received one by one in the end
 # Seconds for which the Node SDK waits for an answer, and then sends again: a drain must leave no
 # message without one.
 SDK_TIMEOUT: Final = 15.0
@@ -116,6 +117,7 @@ class Load:
         async with self._grown:
             self.accepted.add(text)
             self._grown.notify_all()
+        await trio.sleep(PAUSE)
 
 
 async def bodies(gateway: GatewayProcess, expected: set[str]) -> set[str]:
