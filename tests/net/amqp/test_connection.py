@@ -2,15 +2,11 @@
 
 from functools import partial
 
-import attrs
-import proton
 import pytest
 import trio
-from proton.handlers import MessagingHandler
-from proton.reactor import Container
 from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
-from gateway.net.amqp.connection import AmqpConnection, AmqpConnectionOptions
+from gateway.net.amqp.connection import AmqpConnectionOptions
 from gateway.wire.amqp.events import (
     ACCEPTED,
     AmqpError,
@@ -23,66 +19,9 @@ from gateway.wire.amqp.events import (
     Terminus,
     TransferReceived,
 )
-from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.sasl import OK, Credentials, SaslClient, SaslServer
+from tests.net.amqp.peers import Peer, client_on, server_on
 
 FORCED = AmqpError(condition="amqp:connection:forced", description="enough", info={"a": 1})
-
-
-def server_on(stream, *, options=None, **limits):
-    return AmqpConnection(
-        stream,
-        engine=EngineOptions(container_id="server", **limits),
-        sasl=SaslServer(lambda credentials: OK),
-        options=options,
-    )
-
-
-def client_on(stream, *, options=None, **limits):
-    return AmqpConnection(
-        stream,
-        engine=EngineOptions(container_id="client", **limits),
-        sasl=SaslClient(Credentials(mechanism="ANONYMOUS")),
-        options=options,
-    )
-
-
-@attrs.define(eq=False)
-class Peer:
-    """A side of a connection: answers what must be answered, and records its events."""
-
-    connection: AmqpConnection
-    serves: bool = False
-    settles: bool = True
-    told: list = attrs.field(factory=list)
-    news: trio.Event = attrs.field(factory=trio.Event)
-
-    async def run(self):
-        await self.connection.run(self.handle)
-
-    def handle(self, event):
-        self.told.append(event)
-        self.news.set()
-        engine = self.connection.engine
-        if isinstance(event, ConnectionOpened):
-            engine.open()
-        elif isinstance(event, LinkAttached) and self.serves:
-            engine.accept(event.link)
-            if not event.we_send:
-                engine.grant(event.link, 1000)
-        elif isinstance(event, TransferReceived) and self.settles:
-            engine.settle(event.delivery, ACCEPTED)
-
-    async def wait_for(self, kind, count=1):
-        """The last event of this kind, once `count` of them have come."""
-        with trio.fail_after(30):
-            while sum(isinstance(event, kind) for event in self.told) < count:
-                self.news = trio.Event()
-                await self.news.wait()
-        return [event for event in self.told if isinstance(event, kind)][-1]
-
-    def count(self, kind):
-        return sum(isinstance(event, kind) for event in self.told)
 
 
 @pytest.fixture
@@ -490,70 +429,3 @@ async def test_garbage_is_answered_with_the_protocol_that_is_spoken_here():
 
     assert await ours.receive_some() == b"AMQP\x03\x01\x00\x00"
     assert isinstance(server.told[-1], ConnectionClosed)
-
-
-# --------------------------------------------------------------------------- Proton's own client
-
-
-class SendAndReceive(MessagingHandler):
-    """Sends messages to a queue and receives as many from it, then closes."""
-
-    def __init__(self, url, bodies):
-        super().__init__(prefetch=10)
-        self.url, self.bodies = url, bodies
-        self.received, self.accepted = [], 0
-
-    def on_start(self, event):
-        connection = event.container.connect(self.url, reconnect=False, allowed_mechs="ANONYMOUS")
-        self.sender = event.container.create_sender(connection, "q")
-        event.container.create_receiver(connection, "q")
-
-    def on_sendable(self, event):
-        while event.sender.credit and self.bodies:
-            event.sender.send(proton.Message(body=self.bodies.pop(0)))
-
-    def on_accepted(self, event):
-        self.accepted += 1
-        self.close_when_done(event)
-
-    def on_message(self, event):
-        self.received.append(event.message.body)
-        self.close_when_done(event)
-
-    def close_when_done(self, event):
-        if self.accepted == len(self.received) == 5:
-            event.connection.close()
-
-
-class Echo(Peer):
-    """A server that sends all incoming messages to its only receiver."""
-
-    def handle(self, event):
-        super().handle(event)
-        if isinstance(event, LinkAttached) and event.we_send:
-            self.out = event.link
-        if isinstance(event, TransferReceived):
-            self.connection.engine.send(self.out, event.tag, event.payload)
-        if isinstance(event, DispositionReceived):
-            self.connection.engine.settle(event.delivery, event.state)
-
-
-async def test_protons_own_client_sends_and_receives(nursery):
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    peers = []
-
-    async def serve(stream):
-        peers.append(Echo(server_on(stream), serves=True))
-        await peers[-1].run()
-
-    await nursery.start(trio.serve_listeners, serve, [listener])
-    bodies = ["", "a", "b" * 70_000, "c" * 300_000, "d"]
-    port = listener.socket.getsockname()[1]
-    handler = SendAndReceive(f"amqp://127.0.0.1:{port}", list(bodies))
-
-    with trio.fail_after(20):
-        await trio.to_thread.run_sync(Container(handler).run)
-
-    assert sorted(handler.received) == sorted(bodies)
-    assert peers[0].told[0].mechanism == "ANONYMOUS"
-    assert peers[0].told[-1] == ConnectionClosed(error=None)
