@@ -74,6 +74,7 @@ class LocalReceiver:
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts)
     # The lock tokens of what cancelled receives take, which no later receive may overtake.
     _cancelled: list[list[str]] = attrs.field(factory=list, init=False)
+    _is_closed: bool = attrs.field(default=False, init=False)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
@@ -189,7 +190,11 @@ class LocalReceiver:
         return to_date(until)
 
     def close(self) -> None:
-        """Make all locked messages available again soon; their delivery counts."""
+        """
+        Make all locked messages available again soon; their delivery counts. It doesn't for those
+        that a receive in progress takes, which finds nothing then.
+        """
+        self._is_closed = True
         if self._held:
             self._give_back(list(self._held), delivered=True)
             self._held.clear()
@@ -235,6 +240,9 @@ class LocalReceiver:
         except trio.Cancelled:
             self._cancelled += [*cancelled, tokens]
             raise
+        if self._is_closed and tokens:
+            self._give_back(tokens, delivered=False)
+            return []
         self._record_taken(taken, end)
         return taken
 
