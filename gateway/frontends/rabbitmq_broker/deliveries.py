@@ -62,12 +62,13 @@ class ChannelDeliveries:
     consumers: dict[str, ServedConsumer] = attrs.field(factory=dict, init=False)
     _unsettled: dict[int, UnsettledDelivery] = attrs.field(factory=dict, init=False)  # by tag
     _receivers: dict[ServedQueue, QueueReceiver] = attrs.field(factory=dict, init=False)
-    _served: dict[ServedQueue, QueueConsumers] = attrs.field(factory=dict, init=False)
+    _by_queue: dict[ServedQueue, QueueConsumers] = attrs.field(factory=dict, init=False)
     _reply: tuple[str, str] | None = attrs.field(default=None, init=False)  # address, and tag
     _tag: int = attrs.field(default=0, init=False)
     _prefetch: int = attrs.field(default=0, init=False)  # of the next consumers; 0: any number
     _shared: ChannelPrefetch = attrs.field(factory=ChannelPrefetch, init=False)
     _added: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _is_closed: bool = attrs.field(default=False, init=False)
 
     # --- consumers
 
@@ -81,7 +82,7 @@ class ChannelDeliveries:
 
     def _adjust(self) -> None:
         """The limit of the channel, or what its client has, has changed."""
-        for consumers in self._served.values():
+        for consumers in self._by_queue.values():
             consumers.adjust()
 
     def consume(self, request: commands.Basic.Consume, queue: ServedQueue) -> ServedConsumer:
@@ -107,20 +108,29 @@ class ChannelDeliveries:
 
     def start(self, consumer: ServedConsumer) -> None:
         """The client knows the consumer's tag: deliver."""
-        self._served_of(consumer.queue).begin(consumer)
+        self._consumers_of(consumer.queue).begin(consumer)
 
-    def _served_of(self, queue: ServedQueue) -> QueueConsumers:
-        found = self._served.get(queue)
+    def _consumers_of(self, queue: ServedQueue) -> QueueConsumers:
+        found = self._by_queue.get(queue)
         if found is None:
-            found = self._served[queue] = QueueConsumers(
+            found = self._by_queue[queue] = QueueConsumers(
                 owner=self._owner,
                 queue=queue,
                 opened=self._receiver_of(queue),
                 prefetch=self._shared,
                 deliver=self._deliver,
             )
-            self._nursery.start_soon(found.run)
+            self._nursery.start_soon(self._serve, queue, found)
         return found
+
+    async def _serve(self, queue: ServedQueue, consumers: QueueConsumers) -> None:
+        await consumers.run()
+        self._forget(queue, consumers)
+
+    def _forget(self, queue: ServedQueue, consumers: QueueConsumers) -> None:
+        """Forget a queue's consumers if none is left."""
+        if consumers.is_over and self._by_queue.get(queue) is consumers:
+            del self._by_queue[queue]
 
     async def finish(self, tag: str) -> None:
         """
@@ -128,9 +138,10 @@ class ChannelDeliveries:
         its deliveries.
         """
         consumer = self.consumers.get(tag)
+        consumers = None if consumer is None else self._by_queue[consumer.queue]
         self.cancel(tag)
-        if consumer is not None:
-            await self._served[consumer.queue].wait_until_ended(consumer)
+        if consumer is not None and consumers is not None:
+            await consumers.wait_until_ended(consumer)
 
     def cancel(self, tag: str) -> None:
         """Let a consumer end."""
@@ -151,30 +162,45 @@ class ChannelDeliveries:
         """End a consumer; None: there is none with that tag."""
         consumer = self.consumers.pop(tag, None)
         if consumer is not None:
-            self._served[consumer.queue].finish(consumer)
+            consumers = self._by_queue[consumer.queue]
+            consumers.finish(consumer)
+            self._forget(consumer.queue, consumers)
             self._owner.consumers.finish()
         return consumer
 
     def close(self) -> None:
         """The channel ends, and its consumers with it."""
+        self._is_closed = True
         self._finish_replies()
         for tag in list(self.consumers):
             self.cancel(tag)
         for each in self._unsettled.values():
             each.queue.unsettled -= 1
         self._unsettled.clear()
-        self._served.clear()  # each refers to this object
+        self._by_queue.clear()  # each refers to this object
 
     def _receiver_of(self, queue: ServedQueue) -> QueueReceiver:
         found = self._receivers.get(queue)
         if found is None:
+            self._close_gone()
             found = self._receivers[queue] = QueueReceiver(queue, self._owner.vhost.broker)
             self._nursery.start_soon(found.run)
         return found
 
+    def _close_gone(self) -> None:
+        """
+        Close the receivers of queues that are gone: a client may have a queue of its own for each
+        of its requests. Others may still settle what they have received.
+        """
+        queues = self._owner.vhost.queues
+        for queue in [each for each in self._receivers if queues.get(each.name) is not each]:
+            self._receivers.pop(queue).close()
+
     async def _deliver(
         self, consumer: ServedConsumer, receiver: Receiver, delivery: Delivery
     ) -> None:
+        if self._is_closed:
+            return  # its receiver gives back what it has
         tag = self._tag + 1
         try:
             content = content_of(delivery.message, consumer.queue.name)
@@ -352,7 +378,7 @@ class ChannelDeliveries:
             self._shared.unsettled -= 1
         if self._shared.limit:
             self._adjust()
-        elif (consumers := self._served.get(each.queue)) is not None:
+        elif (consumers := self._by_queue.get(each.queue)) is not None:
             consumers.adjust()
         return each
 

@@ -40,8 +40,8 @@ class ServedConsumer:
 
     @property
     def room(self) -> int:
-        """The deliveries that it may get; a prefetch is of those that it acknowledges."""
-        return _TOGETHER if self.no_ack else (self.prefetch or _MOST_UNSETTLED) - self.unsettled
+        """The deliveries that it may get, if it acknowledges them."""
+        return (self.prefetch or _MOST_UNSETTLED) - self.unsettled
 
 
 @attrs.define(eq=False)
@@ -73,10 +73,16 @@ class QueueConsumers:
     _asked: int = attrs.field(default=0, init=False)  # of the receive in progress
     _receiving: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     # For which something was found that isn't delivered yet, and which have ended meanwhile.
-    _served: dict[ServedConsumer, None] = attrs.field(factory=dict, init=False)
+    _found: dict[ServedConsumer, None] = attrs.field(factory=dict, init=False)
     _ending: dict[ServedConsumer, None] = attrs.field(factory=dict, init=False)
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _delivered: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _has_ended: bool = attrs.field(default=False, init=False)
+
+    @property
+    def is_over(self) -> bool:
+        """True if `run` has returned, and no consumer is left that hears of its queue's end."""
+        return self._has_ended and not self._consumers
 
     def begin(self, consumer: ServedConsumer) -> None:
         """Deliver to a consumer, too."""
@@ -92,9 +98,10 @@ class QueueConsumers:
     def finish(self, consumer: ServedConsumer) -> None:
         """Deliver no more to a consumer than what is found for it already."""
         self._consumers.pop(consumer, None)
-        if consumer in self._served or self._asked > self._room():
+        if consumer in self._found or self._asked > self._room():
             self._ending[consumer] = None
             self._receiving.cancel()
+        self._changed.unpark_all()
 
     async def wait_until_ended(self, consumer: ServedConsumer) -> None:
         """Return when nothing more is delivered to a consumer for which `finish` was called."""
@@ -102,46 +109,53 @@ class QueueConsumers:
             await self._delivered.park()
 
     async def run(self) -> None:
-        """Until cancelled; returns if the queue is gone, or refused."""
-        while True:
-            await self._owner.outbox.wait_for_room()
-            if self._room() <= 0:
-                await self._changed.park()
-                continue
-            turn = await acquire_turn_to_await()
-            try:
-                self._asked = room = self._room()
-                if room <= 0:
-                    continue  # since it waits for its turn
-                self._owner.check(Right.LISTEN, self._queue.entity)
-                await self._deliver_next(room)
-            except EntityNotFound:
-                if not self._queue.is_going:
-                    self._owner.vhost.remove(self._queue)
-                return
-            except ClientRefused as refusal:
-                self._owner.refuse(refusal, commands.Basic.Consume.index)
-                return
-            finally:
-                self._asked = 0
-                self._served.clear()
-                self._ending.clear()
-                self._delivered.unpark_all()
-                if turn is not None:
-                    turn.release()
+        """Until the last consumer has ended, or the queue is gone or refused."""
+        try:
+            while self._consumers:
+                await self._owner.outbox.wait_for_room()
+                if self._room() <= 0:
+                    await self._changed.park()
+                    continue
+                turn = await acquire_turn_to_await()
+                try:
+                    await self._deliver_next()
+                finally:
+                    if turn is not None:
+                        turn.release()
+        except EntityNotFound:
+            if not self._queue.is_going:
+                self._owner.vhost.remove(self._queue)
+        except ClientRefused as refusal:
+            self._owner.refuse(refusal, commands.Basic.Consume.index)
+        finally:
+            self._has_ended = True
+
+    async def _deliver_next(self) -> None:
+        """Do one receive; nothing if there is no room since it waits for its turn."""
+        if (room := self._room()) <= 0:
+            return
+        self._asked = room
+        try:
+            self._owner.check(Right.LISTEN, self._queue.entity)
+            await self._receive(room)
+        finally:
+            self._asked = 0
+            self._found.clear()
+            self._ending.clear()
+            self._delivered.unpark_all()
 
     def _room(self) -> int:
         """The deliveries that one receive may find for the consumers."""
         room = 0
         for consumer in self._consumers:
-            if consumer.no_ack:  # it counts for no limit, and waits while one is reached
+            if consumer.no_ack:  # it counts for no limit, and waits while the channel's is reached
                 return _TOGETHER if self._prefetch.room > 0 else 0
             room += consumer.room
             if room >= _TOGETHER:
                 break
         return min(room, self._prefetch.room, _TOGETHER)
 
-    async def _deliver_next(self, limit: int) -> None:
+    async def _receive(self, limit: int) -> None:
         receiver: Receiver | None = None
         found: Sequence[Delivery] = []
         try:
@@ -166,7 +180,7 @@ class QueueConsumers:
             self._asked -= 1
             consumer = self._next()
             if consumer is None:
-                excess.append((delivery, Abandon()))
+                excess.append((delivery, Abandon(delivered=False)))
             elif consumer.no_ack:
                 unacknowledged.append((consumer, delivery))
             else:
@@ -182,12 +196,12 @@ class QueueConsumers:
     def _next(self) -> ServedConsumer | None:
         """
         The consumer of the next delivery. None: the channel's other queues have used up its limit
-        at the same time, or it is closed.
+        at the same time, or a consumer has less room than when it was asked for.
         """
         for consumer in self._consumers:
             if consumer.no_ack or (consumer.room > 0 and self._prefetch.room > 0):
                 del self._consumers[consumer]
-                self._consumers[consumer] = self._served[consumer] = None
+                self._consumers[consumer] = self._found[consumer] = None
                 return consumer
         return next(iter(self._ending), None)
 

@@ -47,9 +47,18 @@ class QueueReceiver:
     _receiver: Receiver | None = attrs.field(default=None, init=False)
     _error: BrokerError | None = attrs.field(default=None, init=False)  # final
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    def close(self) -> None:
+        """Let `run` end."""
+        self._scope.cancel()
 
     async def run(self) -> None:
-        """Until cancelled; returns if the queue can't be received from."""
+        """Until `close`, or the queue can't be received from."""
+        with self._scope:
+            await self._hold_open()
+
+    async def _hold_open(self) -> None:
         while self._error is None:
             try:
                 async with self._broker.open_receiver(self.queue.entity) as receiver:

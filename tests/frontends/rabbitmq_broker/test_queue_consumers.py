@@ -188,3 +188,57 @@ async def test_a_limit_of_the_channel_holds_while_two_queues_have_messages(autoj
 
     assert found == {queue: [b"%d" % number for number in range(5)] for queue in found}
     assert left == [0, 0]
+
+
+async def test_messages_that_no_client_has_seen_do_not_count_as_delivered(autojump_clock) -> None:
+    queues = [f"orders-{number}" for number in range(6)]
+    async with site() as here:
+        client, other = await here.connect(), await here.connect()
+        await other.confirms()
+        await client.asks(Basic.Qos(prefetch_count=1, global_=True), Basic.QosOk)
+        for queue in queues:
+            await client.declares(queue, x_delivery_limit=2)
+            await consume(client, queue, queue=queue)
+        for _ in range(20):
+            for queue in queues:
+                await other.publish(b"x", queue)
+                await other.hears(Basic.Ack)
+        for tag in range(1, 20 * len(queues) + 1):
+            found = await client.hears(Basic.Deliver)
+            assert not found.method.redelivered
+            await client.send(Basic.Ack(delivery_tag=tag))
+
+    assert client.arrived == []
+
+
+async def test_a_channel_keeps_nothing_of_queues_that_are_gone(autojump_clock) -> None:
+    async with site() as here:
+        client = await here.connect()
+        await client.declares("first")
+        await consume(client, "first", queue="first")
+        before = trio.lowlevel.current_statistics().tasks_living
+        for number in range(20):
+            queue = f"reply-{number}"
+            await client.declares(queue)
+            await consume(client, queue, queue=queue)
+            await client.asks(Basic.Cancel(consumer_tag=queue), Basic.CancelOk)
+            await client.asks(commands.Queue.Delete(queue=queue), commands.Queue.DeleteOk)
+        await trio.sleep(5)
+
+        assert trio.lowlevel.current_statistics().tasks_living <= before + 2
+
+
+async def test_messages_for_a_closed_channel_are_not_counted(autojump_clock) -> None:
+    async with site() as here:
+        client, other = await here.connect(), await here.connect()
+        await client.declares("orders")
+        for _ in range(20):
+            await client.send(Basic.Consume(queue="orders", nowait=True))
+            await other.publish(b"x", "orders")
+            await client.send(commands.Channel.Close(200, "", 0, 0))
+            while not isinstance((await client.next()).method, commands.Channel.CloseOk):
+                pass  # a delivery
+            await client.asks(commands.Channel.Open(), commands.Channel.OpenOk)
+        await trio.sleep(1)
+
+        assert here.vhost.queues["orders"].unsettled == 0
