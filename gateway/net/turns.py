@@ -131,7 +131,8 @@ class Contention:
     most: int  # requests of one client in progress, while others have work; 0: any number
     _working: _Latest = attrs.field(factory=_Latest, init=False)
     _light: _Latest = attrs.field(factory=_Latest, init=False)
-    _light_turns: int = attrs.field(default=0, init=False)  # in progress
+    # In progress, the oldest first.
+    _light_turns: dict[RequestTurn, None] = attrs.field(factory=dict, init=False)
     _light_ended: Waiters = attrs.field(factory=Waiters, init=False)
 
     def record(self, line: "Line", now: float) -> None:
@@ -142,17 +143,23 @@ class Contention:
         """Note that the turn's client is light and has a request now."""
         self._light.record(turn.line.client, now)
         turn.is_light = True
-        self._light_turns += 1
+        self._light_turns[turn] = None
 
     def release_light(self, turn: RequestTurn) -> None:
         """Note that the turn has ended, or isn't light."""
         if turn.is_light:
             turn.is_light = False
-            self._light_turns -= 1
+            del self._light_turns[turn]
             self._light_ended.wake()
 
     async def wait_for_light(self) -> None:
-        """Return when a light client's request has ended, or none is in progress."""
+        """
+        Return when a light client's request has ended, or none is in progress: one that waits for
+        something else, as a receive for a message, isn't.
+        """
+        now = trio.current_time()
+        for turn in [each for each in self._light_turns if each.line.is_over(each, now)]:
+            self.release_light(turn)
         if self._light_turns:
             await self._light_ended.wait()
 
@@ -218,6 +225,10 @@ class Line:
             raise
         return turn
 
+    def is_over(self, turn: RequestTurn, now: float) -> bool:
+        """True if the request takes longer than one that waits for this process."""
+        return turn.began <= now - self._longest
+
     def step(self, most: int, most_bytes: int) -> tuple[int, int]:
         """
         The numbers of messages and bytes that the client may put into a step, `most` and
@@ -261,7 +272,7 @@ class Line:
             self.on_idle()
 
     def _may(self, turn: RequestTurn, now: float) -> bool:
-        while self._in_progress and self._in_progress[0].began <= now - self._longest:
+        while self._in_progress and self.is_over(self._in_progress[0], now):
             self._uncount(self._in_progress.popleft())
         if self._rests(now):
             return False

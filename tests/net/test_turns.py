@@ -175,6 +175,24 @@ async def test_a_large_request_goes_on_though_that_of_a_light_client_takes_longe
     assert trio.current_time() == began
 
 
+async def test_a_large_request_does_not_wait_for_what_waits_for_a_message(
+    autojump_clock: MockClock,
+) -> None:
+    contention = Contention(SHARE)
+    one, two = Client(contention, "one"), Client(contention, "two")
+    receives = Line(contention, "two", longest=BRIEF)
+    await receives.acquire()
+    await one.take(2 * MOST_BYTES)
+    await trio.sleep(BRIEF)
+    await two.take()
+    two.turns.pop().release()  # the light client has work, and nothing that ends soon
+    began = trio.current_time()
+    await one.turns[0].give_way()
+
+    assert one.turns[0].is_beside_light
+    assert trio.current_time() == began
+
+
 async def test_large_requests_do_not_wait_for_each_other(
     clients: tuple[Client, Client], autojump_clock: MockClock
 ) -> None:
