@@ -5,10 +5,9 @@ costs more than the row itself.
 Rows are read in advance: receivers come in groups, and each SELECT costs time.
 """
 
-from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import apsw
@@ -18,7 +17,7 @@ from gateway.store.engine.records import Row, State
 
 _MOST_ROWS: Final = 64  # as many as a receive of a busy listener asks for
 _MOST_BYTES: Final = 64 * 1024  # of one queue: as many messages of 1 KiB
-_MOST_QUEUES: Final = 256  # together 16 MiB, half of SQLite's own cache
+_MOST_QUEUES: Final = 256  # 16 MiB of messages, half of SQLite's own cache, and 5 MiB of objects
 
 Place = tuple[int, State]  # a queue and a state
 
@@ -57,20 +56,31 @@ class ReadAhead:
         return taken
 
     def size(self, place: Place, after: int, limit: int) -> int:
-        """The number of rows to read for a request of `limit` rows."""
+        """The number of rows to select for a request of `limit` rows."""
         ahead = self._following(place, after)
         return limit if ahead is None else max(limit, ahead.more)
 
-    def keep(self, place: Place, rows: Sequence[Row], limit: int) -> Sequence[Row]:
-        """Return the requested rows, and keep the others."""
-        asked = rows[:limit]
+    def keep(self, place: Place, found: Iterator[Row], limit: int) -> Sequence[Row]:
+        """
+        Return the requested rows, and keep the others that fit. `found` reads each row when it is
+        asked for it, and of those that don't fit it is asked for one at most.
+        """
+        rows = [*islice(found, limit)]
+        asked = rows[:]
         if asked:
-            sums = [*accumulate([row.size for row in rows])]
-            fit = bisect_right(sums, _MOST_BYTES)
-            most = min(_MOST_ROWS, _MOST_BYTES * len(rows) // max(sums[-1], 1))
+            size = sum([row.size for row in rows])
+            if size < _MOST_BYTES:
+                for row in found:
+                    rows.append(row)
+                    size += row.size
+                    if size >= _MOST_BYTES:
+                        break
+            kept = rows[limit:-1] if size > _MOST_BYTES else rows[limit:]
+            most = min(_MOST_ROWS, _MOST_BYTES * len(rows) // max(size, 1))
+            kept.reverse()
             queue, _ = place
             self._queues[queue] = _NextRows(
-                place, asked[-1].sequence, [*reversed(rows[limit:fit])], min(2 * len(rows), most)
+                place, asked[-1].sequence, kept, min(2 * len(rows), most)
             )
             self._queues.move_to_end(queue)
             if len(self._queues) > _MOST_QUEUES:

@@ -2,9 +2,9 @@
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import apsw
 import attrs
@@ -13,6 +13,8 @@ from gateway.store.embedded.changes import StoreChanges
 from gateway.store.embedded.counters import DeliveryCounts
 from gateway.store.embedded.tables import HIDDEN, SCHEDULED
 from gateway.store.engine.records import MAX_SEQUENCE, Row, State, Total, Totals, within
+
+Taken = TypeVar("Taken")
 
 TEXTS: Final = "reason, description, session, source"
 _RAW_TEXTS: Final = ", ".join(f"CAST({column} AS BLOB)" for column in TEXTS.split(", "))
@@ -125,8 +127,9 @@ class SqliteRows:
             return taken
         self._changes.show(after=sequence)
         size = ahead.size(place, sequence, limit)
-        rows = self._select(_AFTER, state, sequence, size)
-        return ahead.keep(place, rows, limit)
+        return self._read(
+            lambda found: ahead.keep(place, found, limit), _AFTER, state, sequence, size
+        )
 
     def page(self, state: State, sequence: int, limit: int, most_bytes: int) -> Sequence[Row]:
         self._changes.show(after=sequence)
@@ -208,13 +211,18 @@ class SqliteRows:
         return {State(state): Total(messages, size) for state, messages, size in found}
 
     def _select(self, statement: str, *values: int | str) -> list[Row]:
+        return self._read(list, statement, *values)
+
+    def _read(
+        self, take: Callable[[Iterator[Row]], Taken], statement: str, *values: int | str
+    ) -> Taken:
+        """Have `take` read the rows: SQLite loads a content once its row is asked for."""
+        values = (self._queue, *values)
         try:
-            found = self._connection.execute(statement, (self._queue, *values)).fetchall()
+            return take(map(self._row, self._connection.execute(statement, values)))
         except UnicodeDecodeError:
             raw = statement.replace(TEXTS, _RAW_TEXTS)
-            found = self._connection.execute(raw, (self._queue, *values)).fetchall()
-            return [self._row_of_bytes(each) for each in found]
-        return [self._row(each) for each in found]
+            return take(map(self._row_of_bytes, self._connection.execute(raw, values)))
 
     def _row_of_bytes(self, values: tuple[Any, ...]) -> Row:
         """As `_row`, for a row in which flipped bits have left a text that isn't UTF-8."""

@@ -1,4 +1,5 @@
-from collections.abc import Callable, Sequence
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -11,6 +12,7 @@ from gateway.store.engine.records import Row, State
 from gateway.store.local.memory_rows import MemoryRows
 
 QUEUE = (1, State.ACTIVE)
+LARGE = 256 * 1024
 
 
 class Rows:
@@ -25,10 +27,14 @@ class Rows:
         rows: Sequence[Row] = self.ahead.pop(place, sequence, limit)
         if not rows:
             end = min(self.last, sequence + self.ahead.size(place, sequence, limit))
-            rows = [row(number, self.size) for number in range(sequence + 1, end + 1)]
-            self.readings.append(len(rows))
-            rows = self.ahead.keep(place, rows, limit)
+            self.readings.append(0)
+            rows = self.ahead.keep(place, self.read(sequence + 1, end), limit)
         return [each.sequence for each in rows]
+
+    def read(self, first: int, last: int) -> Iterator[Row]:
+        for number in range(first, last + 1):
+            self.readings[-1] += 1
+            yield row(number, self.size)
 
     def take(self, after: int, count: int, place: tuple[int, State] = QUEUE) -> None:
         for number in range(after, after + count):
@@ -86,16 +92,16 @@ def test_no_more_is_read_ahead_than_fits():
     assert max(rows.readings) == 2
 
 
-def test_large_rows_after_small_ones_are_not_kept():
+@pytest.mark.parametrize(("size", "expected"), [(40_000, [2, 1, 1]), (70_000, [1, 1, 1])])
+def test_of_large_rows_after_small_ones_one_at_most_is_read_in_vain(size: int, expected: list[int]):
     rows = Rows()
-    rows.take(0, 15)
-    rows.size = 60_000
-    rows.take(15, 1)
+    rows.take(0, 127)
+    rows.size = size
     rows.readings.clear()
 
-    rows.take(16, 1)
+    rows.take(127, 3)
 
-    assert rows.readings == [1]
+    assert rows.readings == expected
 
 
 def test_a_caller_that_asks_for_many_gets_them_at_once():
@@ -168,6 +174,32 @@ def test_each_change_of_a_row_that_was_read_ahead_is_seen(
     expected = [(22, b"other")] if rows.get(22) is not None else [(23, b"")]
     connection.close()
     assert left == expected
+
+
+def test_large_contents_after_small_ones_are_read_one_by_one(tmp_path: Path):
+    schema.create(tmp_path / "a.db", 1)
+    connection = schema.connect(tmp_path / "a.db")
+    connection.execute("BEGIN")
+    changes = StoreChanges(connection)
+    rows = SqliteRows(connection, 1, changes, DeliveryCounts())
+    sizes = [1024] * 127 + [LARGE] * 64
+    rows.add(
+        attrs.evolve(row(number, size), content=bytes(size)) for number, size in enumerate(sizes, 1)
+    )
+    changes.flush()
+    for number in range(127):
+        rows.after(State.ACTIVE, number, 1)
+
+    tracemalloc.start()
+    try:
+        found = rows.after(State.ACTIVE, 127, 1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    connection.close()
+    assert [each.sequence for each in found] == [128]
+    assert peak < 2 * LARGE
 
 
 def test_rows_that_were_read_outlive_a_commit_and_end_when_a_transaction_is_undone(
