@@ -28,6 +28,7 @@ class _NextRows:
 
     place: Place
     after: int  # the sequence of the last delivered row
+    end: int  # that of the last row of `rows`, also when it was delivered
     rows: list[Row]  # the next row is the last of the list
     more: int  # rows to read when these are delivered
 
@@ -37,9 +38,10 @@ class ReadAhead:
     """
     For each queue the rows of one state that follow the last delivered row.
 
-    They are valid until one of them changes or a transaction is undone, so code that changes rows
-    calls `change` or `drop`. A SELECT reads twice as many rows as the one before it if it continues
-    there, and else as many as are requested: rows that are read in vain cost time, too.
+    They are valid until one of them changes, a row is inserted before the last of them, or a
+    transaction is undone, so code that changes or inserts rows calls `change` or `drop`. A SELECT
+    reads twice as many rows as the one before it if it continues there, and else as many as are
+    requested: rows that are read in vain cost time, too.
     """
 
     # By queue; those that were read last are at the end.
@@ -77,20 +79,19 @@ class ReadAhead:
                         break
             kept = rows[limit:-1] if size > _MOST_BYTES else rows[limit:]
             most = min(_MOST_ROWS, _MOST_BYTES * len(rows) // max(size, 1))
+            after, end = asked[-1].sequence, (kept or asked)[-1].sequence
             kept.reverse()
             queue, _ = place
-            self._queues[queue] = _NextRows(
-                place, asked[-1].sequence, kept, min(2 * len(rows), most)
-            )
+            self._queues[queue] = _NextRows(place, after, end, kept, min(2 * len(rows), most))
             self._queues.move_to_end(queue)
             if len(self._queues) > _MOST_QUEUES:
                 self._queues.popitem(last=False)
         return asked
 
     def change(self, queue: int, sequence: int) -> None:
-        """Note that a row of the queue is changed or removed."""
+        """Note that a row of the queue is inserted, changed or removed."""
         ahead = self._queues.get(queue)
-        if ahead is not None and sequence > ahead.after:
+        if ahead is not None and ahead.after < sequence <= ahead.end:
             del self._queues[queue]
 
     def drop(self) -> None:
@@ -128,9 +129,10 @@ class StoreChanges:
     _removed: list[tuple[int]] = attrs.field(factory=list)
     _highest_removed: int = -1
 
-    def add(self, row: tuple[Any, ...]) -> None:
-        """Insert a row at the next `flush`; its values are in the order of the columns."""
-        self._added.append(row)
+    def add(self, queue: int, sequence: int, values: tuple[Any, ...]) -> None:
+        """Insert a row of the queue at the next `flush`; `values` are in the order of `_INSERT`."""
+        self.ahead.change(queue, sequence)
+        self._added.append(values)
 
     def remove(self, queue: int, sequence: int) -> None:
         """Delete a row of the queue at the next `flush`."""

@@ -101,7 +101,7 @@ class SqliteRows:
 
     def add(self, rows: Iterable[Row]) -> None:
         for row in rows:
-            self._changes.add(self._values(row))
+            self._changes.add(self._queue, row.sequence, self._values(row))
 
     def get(self, sequence: int) -> Row | None:
         if not 0 <= sequence <= MAX_SEQUENCE:
@@ -165,7 +165,8 @@ class SqliteRows:
 
     def replace(self, old: Row, new: Row) -> None:
         self._changes.flush()
-        self._changes.ahead.change(self._queue, max(old.sequence, new.sequence))
+        self._changes.ahead.change(self._queue, old.sequence)
+        self._changes.ahead.change(self._queue, new.sequence)
         values = (
             new.sequence,
             new.number,

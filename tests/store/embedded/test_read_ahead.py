@@ -136,6 +136,17 @@ def test_a_row_that_changes_is_read_anew():
     assert len(rows.readings) == readings + 1
 
 
+def test_rows_that_were_read_stay_when_one_is_added_after_them():
+    rows = Rows()
+    rows.take(0, 16)  # and read up to 31
+    readings = len(rows.readings)
+
+    rows.ahead.change(1, 32)
+    rows.take(16, 15)
+
+    assert len(rows.readings) == readings
+
+
 def test_the_end_of_a_queue_is_asked_for_again():
     rows = Rows(last=3)
     rows.take(0, 3)
@@ -174,6 +185,24 @@ def test_each_change_of_a_row_that_was_read_ahead_is_seen(
     expected = [(22, b"other")] if rows.get(22) is not None else [(23, b"")]
     connection.close()
     assert left == expected
+
+
+def test_a_row_that_is_added_between_those_that_were_read_is_delivered_in_its_place(
+    tmp_path: Path,
+):
+    schema.create(tmp_path / "a.db", 1)
+    connection = schema.connect(tmp_path / "a.db")
+    connection.execute("BEGIN")
+    rows = SqliteRows(connection, 1, StoreChanges(connection), DeliveryCounts())
+    rows.add([row(number, 0) for number in range(1, 30) if number != 20])
+    for number in range(18):
+        rows.after(State.ACTIVE, number, 1)
+
+    rows.add([row(20, 0)])
+
+    left = [rows.after(State.ACTIVE, number, 1)[0].sequence for number in (18, 19, 20)]
+    connection.close()
+    assert left == [19, 20, 21]
 
 
 def test_large_contents_after_small_ones_are_read_one_by_one(tmp_path: Path):
