@@ -72,6 +72,7 @@ from gateway.extensions.sharding.receiver import ShardsOfQueue
 from gateway.extensions.sharding.sessions import ShardedSession
 from gateway.forwarding_broker import ForwardingBroker, ReceiveWrapper, SendWrapper
 from gateway.frontends.amqp.receivers import OpenedReceiver
+from gateway.frontends.rabbitmq_broker.counted_receiver import CountedReceiver
 from gateway.interception.broker import InterceptedBroker, InterceptedReceiver, InterceptedSession
 from gateway.offering import Wrapper, capabilities_of, offered, required
 from gateway.pairing.broker import PairedBroker
@@ -132,6 +133,21 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         },
         {EnlistsSchedules, SendsToSubscriptions, WritesDeadLetters},
         {BoundsSends},
+    ),
+    CountedReceiver: (
+        {ReceivesAvailable, SettlesMany},
+        set(),
+        {
+            ChangesBody,
+            Enlists,
+            EnlistsState,
+            HidesMessages,
+            KeepsMessages,
+            Polls,
+            ReceivesDeferred,
+            SettlesByToken,
+            TakesBack,
+        },
     ),
     InterceptedReceiver: (
         {HidesMessages, Polls, ReceivesAvailable, ReceivesDeferred, SettlesMany},

@@ -352,7 +352,11 @@ class ChannelDeliveries:
             each.is_chosen = False
 
     async def settle_chosen(self, chosen: Sequence[ChosenDeliveries]) -> None:
-        """Settle them; one that can't be settled comes again. A queue may be too long then."""
+        """
+        Settle them; one that can't be settled comes again. A bounded queue that gets some back
+        drops what it has too many; what it gets back when a lock or the channel ends makes it too
+        long until the next publish or requeue.
+        """
         back: dict[ServedQueue, None] = {}
         by_receiver: dict[int, tuple[Receiver, list[tuple[Delivery, Settlement]]]] = {}
         for some in chosen:
@@ -366,7 +370,9 @@ class ChannelDeliveries:
                 _, found = by_receiver.setdefault(id(each.receiver), (each.receiver, []))
                 found.append((each.delivery, settlement))
         for receiver, settlements in by_receiver.values():
-            await settle_all(receiver, settlements)
+            verdicts = await settle_all(receiver, settlements)
+            if any(each is not None and each.counts_as_outage for each in verdicts):
+                back.clear()  # the count of a queue would have no answer, either
         for queue in back:
             await self._owner.sends.drop_excess(queue)
 

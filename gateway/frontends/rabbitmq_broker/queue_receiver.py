@@ -8,6 +8,7 @@ import trio
 
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Delivery
+from gateway.frontends.rabbitmq_broker.counted_receiver import open_counted
 from gateway.frontends.rabbitmq_broker.vhost import ServedQueue
 from gateway.ports import Broker, Receiver
 
@@ -61,7 +62,7 @@ class QueueReceiver:
     async def _hold_open(self) -> None:
         while self._error is None:
             try:
-                async with self._broker.open_receiver(self.queue.entity) as receiver:
+                async with open_counted(self._broker, self.queue) as receiver:
                     self._set(receiver)
                     while self._receiver is receiver:
                         await self._changed.park()

@@ -16,7 +16,7 @@ from gateway.domain.errors import (
     MessageError,
     QuotaExceeded,
 )
-from gateway.domain.message import Complete, DeadLetter, Message
+from gateway.domain.message import Abandon, Complete, DeadLetter, Message, Settlement
 from gateway.frontends.rabbitmq_broker.names import entity_of
 from gateway.frontends.rabbitmq_broker.refusals import ClientRefused
 from gateway.frontends.rabbitmq_broker.vhost import ServedQueue, ServedVhost, ready_in
@@ -25,6 +25,8 @@ from gateway.wire.rabbitmq.stored import CC, StoredContent, message_of, recipien
 
 FULL: Final = "maxlen"  # RabbitMQ's reason for what a full queue drops
 _MOST_DROPPED: Final = 100  # messages at a time
+# Seconds for the count of a queue that may be too long: in an outage a channel doesn't wait longer.
+_COUNTED: Final = 2.0
 
 
 @attrs.define(eq=False)
@@ -129,28 +131,57 @@ class RoutedSends:
         return publishes[:room]
 
     async def drop_excess(self, queue: ServedQueue) -> None:
-        """Remove the oldest messages of a queue that has more than it may; none if it refuses."""
+        """
+        Remove the oldest messages of a queue that has more than it may; none if it refuses. A
+        message that a client may hold isn't in excess. A queue that can't be counted soon stays too
+        long until the next call.
+        """
         if queue.terms.refuses or not queue.terms.is_bounded:
             return
+        begun = queue.drops
+        async with queue.drop_turn:  # two at once would both drop the same excess
+            if queue.drops > begun:
+                return  # one that has begun since then has counted all that came before
+            queue.drops += 1
+            try:
+                if (excess := await self._excess(queue)) > 0:
+                    with answered_within(self.timeout, "to a receive"):
+                        await self._drop(queue, excess)
+            except (BrokerError, ClientRefused):
+                return
+
+    async def _drop(self, queue: ServedQueue, excess: int) -> None:
         reason = FULL if queue.terms.dead_letter_exchange is not None else None
-        settlement = Complete() if reason is None else DeadLetter(reason=reason)
-        try:
-            with answered_within(self.timeout, "to a receive"):
-                while (excess := await self._excess(queue)) > 0:
-                    async with self.vhost.broker.open_receiver(queue.entity) as receiver:
-                        receives = required(receiver, ReceivesAvailable)
-                        found = await receives.receive_available(min(excess, _MOST_DROPPED))
-                        if not found:
-                            return
-                        await settle_all(receiver, [(each, settlement) for each in found])
-        except (BrokerError, ClientRefused):
-            return  # the next publish tries it again
+        settlement: Settlement = Complete() if reason is None else DeadLetter(reason=reason)
+        async with self.vhost.broker.open_receiver(queue.entity) as receiver:
+            receives = required(receiver, ReceivesAvailable)
+            while excess > 0:
+                found = await receives.receive_available(min(excess, _MOST_DROPPED))
+                if not found:
+                    return
+                # Nobody else can take these, the oldest. Count again: clients may have emptied the
+                # queue since the first count.
+                excess = await self._excess(queue)
+                count = max(0, min(excess, len(found)))
+                chosen = [settlement] * count + [Abandon(delivered=False)] * (len(found) - count)
+                await settle_all(receiver, list(zip(found, chosen, strict=True)))
+                excess -= count
+                if count and queue.terms.most_bytes is not None:
+                    excess = await self._excess(queue)  # the number doesn't tell the bytes
 
     async def _excess(self, queue: ServedQueue) -> int:
-        info = await self.vhost.info(queue)
-        ready, terms = ready_in(queue, info), queue.terms
+        """
+        The messages that a queue has too many, or fewer: those that clients may have held at any
+        time of the count aren't its own.
+        """
+        given = queue.given  # what is settled from now on may be in the count
+        with answered_within(min(self.timeout, _COUNTED), "to a question"):
+            info = await self.vhost.info(queue)
+        if info is None or info.active is None or info.lag:
+            return 0
+        ready, terms = info.active + info.locked_here - (queue.taken - given), queue.terms
         excess = 0 if terms.most is None else ready - terms.most
-        if terms.most_bytes is not None and info is not None and ready:
+        if terms.most_bytes is not None and ready > 0:
             excess = max(excess, int((info.size or 0) > terms.most_bytes))
         return excess
 

@@ -71,6 +71,12 @@ class ServedQueue:
     consumers: dict[object, Callable[[], None]] = attrs.field(factory=dict)
     exclusive_consumer: bool = False
     unsettled: int = 0  # deliveries that clients here haven't settled
+    # Of a bounded queue, by `CountedReceiver`: the messages that clients may have taken, ever, and
+    # those of them that were settled, came back or weren't there. Clients hold the difference.
+    taken: int = 0
+    given: int = 0
+    drops: int = 0  # that have begun, of what is in excess; one at a time
+    drop_turn: trio.Lock = attrs.field(factory=trio.Lock)
     is_going: bool = False  # a client here deletes it, and hears that before its consumers
     used: float = 0.0  # when it was last, by Trio's clock
 
