@@ -85,8 +85,8 @@ class RelayedChannel:
     @property
     def has_confirms_to_end(self) -> bool:
         """
-        True if the gateway alone has selected confirms, and the channel upstream has nothing else
-        that would end with it.
+        True if the gateway alone has selected confirms, and neither a consumer nor a delivery would
+        end with the channel upstream. What else would, as the prefetch, is laid again.
         """
         is_own = self.upstream_confirms and not self.client_confirms
         return is_own and not (self.setup.consumers or self.tags.has_any)

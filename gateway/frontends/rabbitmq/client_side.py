@@ -43,7 +43,8 @@ class ClientSide:
     # The frames that have come before the login was done; None: it is.
     _early: list[RelayedFrame] | None = attrs.field(factory=list, init=False)
     _early_bytes: int = attrs.field(default=0, init=False)
-    heard: float = attrs.field(default=0.0, init=False)
+    _heard: float = attrs.field(default=0.0, init=False)
+    _is_read: bool = attrs.field(default=False, init=False)
 
     async def write(self) -> None:
         """Write what waits for the client; returns when it is gone."""
@@ -59,13 +60,14 @@ class ClientSide:
         """
         reader = FrameReader()
         while True:
+            self._heard, self._is_read = trio.current_time(), True
             try:
                 data = await self._stream.receive_some()
             except CLOSED:
                 return
             if not data:
                 return
-            self.heard = trio.current_time()
+            self._heard, self._is_read = trio.current_time(), False
             if self._session.is_ending:
                 continue
             reader.max_frame = self._session.login.max_frame
@@ -79,8 +81,20 @@ class ClientSide:
             await self._session.to_client.wait_for_answers()
             await self._publishes.wait_for_room()
 
+    def is_silent(self, seconds: float) -> bool:
+        """
+        True if nothing has come for longer than that. While others are slow, the client isn't read,
+        and isn't silent; but it is if it takes nothing either.
+        """
+        moment, outbox = trio.current_time() - seconds, self._session.to_client
+        takes_nothing = outbox.is_full and outbox.sent < moment
+        return self._heard < moment and (self._is_read or takes_nothing)
+
     async def begin(self) -> None:
-        """Handle the frames that came before the login was done (7.0 of RabbitMQ.Client's do)."""
+        """
+        Handle the frames that came before the login was done (7.0 of RabbitMQ.Client's do). No
+        transaction is prepared: nothing is published before the answer to `channel.open`.
+        """
         await self._session.login.done.wait()
         try:
             record_authorized(self._session.login.user)

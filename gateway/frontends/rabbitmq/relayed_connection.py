@@ -168,9 +168,9 @@ class RelayedConnection:
         for outbox in (self._session.to_client, self._session.to_primary):
             if now - outbox.sent >= interval / 2 and not outbox.size:
                 outbox.put(HEARTBEAT_FRAME)
-        if now - self._client.heard > _MISSED * interval:
-            self._nursery.cancel_scope.cancel()
         missed = _MISSED * interval
+        if self._client.is_silent(missed):
+            self._nursery.cancel_scope.cancel()
         if self._primary.has_been_read(missed) and now - self._primary.heard > missed:
             self._primary.give_up()
 

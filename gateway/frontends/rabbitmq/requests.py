@@ -74,9 +74,10 @@ class Requests:
 
     async def prepare_transaction(self, number: int) -> None:
         """
-        Return when the channel may begin a transaction, or can't: confirms that the gateway alone
-        has selected end with the channel upstream, which is opened again. The primary refuses what
-        still has confirms: a channel with consumers or deliveries, which would end, too.
+        Return when the channel may begin a transaction, or the primary is to refuse it. It refuses
+        each channel with confirms; those that the gateway alone has selected end with the channel
+        upstream, which is opened again. A channel with consumers or deliveries isn't, as these
+        would end, too. If it isn't open again in time, the connection ends.
         """
         channel = self._session.channels.get(number)
         if channel is None or not self._may_end_confirms(channel):
@@ -90,8 +91,11 @@ class Requests:
             self._publishes.lose_channel(channel)
             channel.owes_close = True
             self._lay_again(channel)
-        while channel.replies is not None:
-            await self._answered.park()
+        with trio.move_on_after(PATIENCE):
+            while channel.replies is not None:
+                await self._answered.park()
+        if channel.replies is not None:
+            self._ending.close_away()
 
     def _may_end_confirms(self, channel: RelayedChannel) -> bool:
         is_there = self._session.is_on_wire and channel.is_open_upstream

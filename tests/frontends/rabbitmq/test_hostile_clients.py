@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from contextlib import suppress
 
 import pytest
 import trio
@@ -109,6 +110,21 @@ async def test_a_client_that_asks_without_reading_is_not_read(autojump_clock):
         await trio.sleep(SLOW / 4)
 
         assert asked == 1600
+
+
+async def test_a_client_that_asks_without_reading_is_given_up_after_its_heartbeats(autojump_clock):
+    interval = 10
+    get = method_frame(1, commands.Basic.Get(queue="orders"))
+    async with harness(streams=lockstep_stream_pair, heartbeat=interval) as here:
+        await here.confirmed_once()
+        await here.consumes()
+        await here.primary.stream.send_all(delivery(1))
+        began = trio.current_time()
+        with trio.fail_after(10 * interval), suppress(trio.BrokenResourceError):
+            while True:
+                await here.client.stream.send_all(100 * get)
+
+        assert 2 * interval < trio.current_time() - began < 3 * interval
 
 
 async def test_a_frame_before_the_login_is_small(autojump_clock):

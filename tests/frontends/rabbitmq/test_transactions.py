@@ -7,7 +7,7 @@ import pytest
 import trio
 from pamqp import base, commands
 
-from gateway.wire.rabbitmq.frames import method_frame
+from gateway.wire.rabbitmq.frames import HEARTBEAT_FRAME, method_frame
 from tests.frontends.rabbitmq.peers import SLOW, Harness, Peer, harness, with_content
 
 PUBLISH = commands.Basic.Publish(routing_key="orders")
@@ -134,3 +134,32 @@ async def test_no_transaction_begins_at_a_primary_that_was_lost_meanwhile(
         await here.primary.stream.aclose()
 
         assert (await here.client.hears(commands.Connection.Close)).reply_code == 320
+
+
+async def test_a_client_that_waits_for_its_transaction_is_not_silent(autojump_clock):
+    interval = 3
+    async with harness("other", heartbeat=interval) as here:
+        await publish_without_confirms(here)
+        await here.client.send(1, commands.Tx.Select())
+        for _ in range(6):  # three intervals: after two and a half a peer is given up
+            await here.client.stream.send_all(HEARTBEAT_FRAME)
+            await here.primary.stream.send_all(HEARTBEAT_FRAME)
+            await trio.sleep(interval / 2)
+        await here.primary.send(1, commands.Basic.Ack(1))
+        await hears_again(here.primary)
+
+        await here.primary.hears(commands.Tx.Select)
+        await here.primary.send(1, commands.Tx.SelectOk())
+        await here.client.hears(commands.Tx.SelectOk)
+
+
+async def test_a_connection_whose_channel_is_not_opened_again_ends(autojump_clock):
+    async with harness() as here:
+        await publish_without_confirms(here)
+        await here.primary.send(1, commands.Basic.Ack(1))
+        began = trio.current_time()
+        await here.client.send(1, commands.Tx.Select())
+        await here.primary.hears(commands.Channel.Close)
+
+        assert (await here.client.hears(commands.Connection.Close)).reply_code == 320
+        assert trio.current_time() - began == pytest.approx(10, abs=1)
