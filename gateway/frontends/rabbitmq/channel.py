@@ -78,6 +78,9 @@ class RelayedChannel:
     is_closed: bool = False  # by an error, which the client hasn't confirmed
     owes_close_ok: bool = False  # to the primary, whose error it was
     owes_close: bool = False  # to the primary: it's closed there before it's opened again
+    # Whether the gateway names the queue where a request doesn't: the primary hasn't seen the last
+    # declaration on this channel, as it was opened again.
+    names_queues: bool = False
     replies: ChannelReplies | None = None  # the primary's, while the channel is opened again
     _client_tag: int = 0
     _upstream_tag: int = 0

@@ -9,7 +9,12 @@ from pamqp import base, commands
 STREAM_OFFSET: Final = "x-stream-offset"  # an argument of `basic.consume` on a stream
 
 _OfQueue = (
-    commands.Basic.Consume | commands.Queue.Bind | commands.Queue.Unbind | commands.Queue.Delete
+    commands.Basic.Consume
+    | commands.Basic.Get
+    | commands.Queue.Bind
+    | commands.Queue.Unbind
+    | commands.Queue.Purge
+    | commands.Queue.Delete
 )
 
 
@@ -61,13 +66,17 @@ class ChannelSetup:
                 self.name(request)
         return ()
 
-    def name(self, request: base.Frame) -> None:
-        """Put the name of the last declared queue where an empty one stands for it (1.7.2.3)."""
-        if not isinstance(request, _OfQueue) or request.queue:
-            return
+    def name(self, request: base.Frame) -> bool:
+        """
+        Put the name of the last declared queue where an empty one stands for it (1.7.2.3); False:
+        there is nothing to put.
+        """
+        if not isinstance(request, _OfQueue) or request.queue or not self.last_queue:
+            return False
         request.queue = self.last_queue
         if isinstance(request, commands.Queue.Bind | commands.Queue.Unbind):
             request.routing_key = request.routing_key or self.last_queue
+        return True
 
     def requests(self) -> Iterator[tuple[base.Frame, LaidConsumer | None]]:
         """The requests that set the channel up again, in order; each with its consumer."""

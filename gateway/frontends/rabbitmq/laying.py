@@ -183,7 +183,7 @@ class Laying:
                 await self._asked(channel, [(commands.Channel.Close(200, "", 0, 0), None)])
             while not await self._asked(channel, channel.setup.requests()):
                 pass  # the primary has closed the channel
-            channel.is_open_upstream = True
+            channel.is_open_upstream = channel.names_queues = True
         finally:
             channel.replies = None
         self._requests.resume(channel)

@@ -117,6 +117,7 @@ class Requests:
             return
         method = frame.method()
         session = self._session
+        frame = _with_queue(channel, frame, method)
         if session.down.names and self._answer_for_down(channel, method):
             return
         match method:
@@ -202,6 +203,7 @@ class Requests:
         if method.queue not in self._session.down.names:
             return False
         is_answered = self._answer(channel, method)
+        channel.names_queues |= is_answered  # the primary hasn't heard of a declaration
         self._session.suspend_consumers()
         return is_answered
 
@@ -264,7 +266,7 @@ class Requests:
         """Let the consumers of a channel go on whose queues aren't down any more."""
         for method in channel.setup.resume(self._session.down.names):
             if not getattr(method, "nowait", False):
-                frame = RelayedFrame(METHOD, channel.number, method_frame(channel.number, method))
+                frame = _frame_of(channel, method)
                 channel.awaited.append(
                     AwaitedRequest(frame, method, trio.current_time(), is_own=True)
                 )
@@ -387,6 +389,19 @@ class Requests:
         if self._session.channels.get(channel.number) is channel:
             self._session.close_channel(channel)
             self._session.answer(channel.number, commands.Channel.CloseOk())
+
+
+def _frame_of(channel: RelayedChannel, method: base.Frame) -> RelayedFrame:
+    return RelayedFrame(METHOD, channel.number, method_frame(channel.number, method))
+
+
+def _with_queue(channel: RelayedChannel, frame: RelayedFrame, method: base.Frame) -> RelayedFrame:
+    """The frame of a method for the primary, with the queue's name if that doesn't know it."""
+    if isinstance(method, commands.Queue.Declare):
+        channel.names_queues = False
+    elif channel.names_queues and channel.setup.name(method):
+        return _frame_of(channel, method)
+    return frame
 
 
 def _are_many(waiting: Iterable[RelayedFrame]) -> bool:

@@ -140,6 +140,23 @@ async def test_a_declared_queue_reaches_the_primary_again_once_its_node_is_back(
         assert node.looked == looked
 
 
+async def test_a_queue_that_was_declared_while_its_node_was_down_is_its_channel_s_last(
+    autojump_clock,
+):
+    async with cluster() as (here, node):
+        await asked(here, DECLARE, commands.Queue.DeclareOk)
+        node.down = {"orders"}
+        await asked(here, DECLARE, commands.Queue.DeclareOk)
+        await asked(here, commands.Queue.Declare(queue="others"), commands.Queue.DeclareOk)
+        await asked(here, DECLARE, commands.Queue.DeclareOk)  # the primary doesn't hear of it
+        node.down = set()
+        await trio.sleep(LATER)
+        await asked(here, commands.Queue.Purge(), commands.Queue.PurgeOk)
+
+        assert node.kinds()[-2:] == ["Queue.Declare", "Queue.Purge"]
+        assert [each.queue for each in node.asked[-2:]] == ["others", "orders"]
+
+
 async def test_a_queue_that_no_client_has_shown_has_the_primary_s_own_answer(autojump_clock):
     async with cluster() as (here, node):
         node.down = {"orders"}

@@ -55,6 +55,19 @@ async def test_a_consumer_that_began_in_the_outage_gets_its_messages_after_it(au
         assert (await again.hears(commands.Basic.Consume)).consumer_tag == "late"
 
 
+async def test_a_channel_knows_its_last_queue_after_an_outage(autojump_clock):
+    async with harness() as here:
+        await here.confirmed_once()
+        declared = commands.Queue.DeclareOk("orders", 0, 0)
+        await here.asks(commands.Queue.Declare(queue="orders", durable=True), declared)
+        await here.primary.stream.aclose()
+        again = await returned(here, prefetch=False)
+        await trio.testing.wait_all_tasks_blocked()
+        await here.client.send(1, commands.Basic.Get())
+
+        assert (await again.hears(commands.Basic.Get)).queue == "orders"
+
+
 async def test_a_message_that_the_primary_could_not_finish_leaves_no_trace(autojump_clock):
     async with harness() as here:
         await here.confirmed_once()

@@ -13,6 +13,7 @@ from tests.frontends.rabbitmq.peers import SLOW, Harness, Peer, harness, with_co
 PUBLISH = commands.Basic.Publish(routing_key="orders")
 CONSUME = commands.Basic.Consume(queue="orders", consumer_tag="workers")
 GET = commands.Basic.Get(queue="orders")
+GET_OF_LAST = commands.Basic.Get()
 
 
 async def publish_without_confirms(here: Harness) -> None:
@@ -163,3 +164,48 @@ async def test_a_connection_whose_channel_is_not_opened_again_ends(autojump_cloc
 
         assert (await here.client.hears(commands.Connection.Close)).reply_code == 320
         assert trio.current_time() - began == pytest.approx(10, abs=1)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        commands.Basic.Get(),
+        commands.Basic.Consume(consumer_tag="workers"),
+        commands.Queue.Purge(),
+        commands.Queue.Delete(),
+        commands.Queue.Bind(exchange="amq.direct"),
+    ],
+)
+async def test_a_channel_that_is_opened_again_knows_its_last_queue(autojump_clock, request_):
+    async with harness() as here:
+        await publish_without_confirms(here)
+        await here.primary.send(1, commands.Basic.Ack(1))
+        await here.asks(commands.Queue.Declare(), commands.Queue.DeclareOk("amq.gen-1", 0, 0))
+        await begin_transaction(here)
+        await here.client.send(1, request_)
+
+        heard = await here.primary.hears(type(request_))
+        assert heard.queue == "amq.gen-1"
+        assert getattr(heard, "routing_key", "amq.gen-1") == "amq.gen-1"
+
+
+async def test_a_queue_that_is_declared_after_the_channel_is_opened_again_is_its_last(
+    autojump_clock,
+):
+    async with harness() as here:
+        await publish_without_confirms(here)
+        await here.primary.send(1, commands.Basic.Ack(1))
+        await here.asks(commands.Queue.Declare(), commands.Queue.DeclareOk("amq.gen-1", 0, 0))
+        await begin_transaction(here)
+        await here.client.send(1, commands.Queue.Declare(), GET_OF_LAST)
+
+        await here.primary.hears(commands.Queue.Declare)  # which has no answer yet
+        assert (await here.primary.hears(commands.Basic.Get)).queue == ""
+
+
+async def begin_transaction(here: Harness) -> None:
+    await here.client.send(1, commands.Tx.Select())
+    await hears_again(here.primary)
+    await here.primary.hears(commands.Tx.Select)
+    await here.primary.send(1, commands.Tx.SelectOk())
+    await here.client.hears(commands.Tx.SelectOk)
