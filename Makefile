@@ -3,8 +3,9 @@ SOURCES := $(wildcard gateway tests benchmarks examples)
 CORES := $(shell nproc 2>/dev/null || echo 2)
 # More than there are cores: many tests wait for other processes, most of their time.
 WORKERS ?= $(shell expr $(CORES) + 4)
-# Proton is compiled for `make test`.
-WITHOUT_PROTON := --ignore=tests/net/amqp/test_proton.py
+# Proton is compiled for `make test`; these import it.
+OF_PROTON := tests/benchmarks/test_amqp_engine.py tests/fuzz/test_fuzz.py tests/net/amqp/test_proton.py tests/wire/amqp/test_two_engines.py
+WITHOUT_PROTON := $(OF_PROTON:%=--ignore=%)
 
 # Debian packages, installed when they are missing.
 TEST_PACKAGES := beanstalkd chromium curl libfaketime libnginx-mod-stream nginx-light prometheus rabbitmq-server strace systemd
