@@ -146,7 +146,7 @@ async def test_a_receiver_that_waits_for_messages_is_told_after_a_power_cut(
 ):
     disk = open_disk(1)
     await disk.create_queue(ORDERS, QueueProperties())
-    async with trio.open_nursery() as nursery, disk.open_receiver(ORDERS) as receiver:
+    async with disk.open_receiver(ORDERS) as receiver, trio.open_nursery() as nursery:
 
         async def take():
             [delivery] = await receiver.receive(1)

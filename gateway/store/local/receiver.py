@@ -13,7 +13,7 @@ from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, InternalError, MessageError
+from gateway.domain.errors import BrokerError, InternalError, MessageError, Unavailable
 from gateway.domain.held_deliveries import HeldDeliveries
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
@@ -192,7 +192,7 @@ class LocalReceiver:
     def close(self) -> None:
         """
         Make all locked messages available again soon; their delivery counts. It doesn't for those
-        that a receive in progress takes, which finds nothing then.
+        that a receive in progress takes, which raises `Unavailable` then.
         """
         self._is_closed = True
         if self._held:
@@ -242,7 +242,7 @@ class LocalReceiver:
             raise
         if self._is_closed and tokens:
             self._give_back(tokens, delivered=False)
-            return []
+            raise Unavailable("the receiver is closed")
         self._record_taken(taken, end)
         return taken
 

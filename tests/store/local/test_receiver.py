@@ -3,11 +3,14 @@
 import random
 from typing import Any
 
+import pytest
 import trio
 
 from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import Unavailable
 from gateway.domain.message import Message
 from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.receiver import LocalReceiver
 from tests.harness.clocks import VirtualClock
 
 ORDERS = EntityPath("orders")
@@ -25,19 +28,21 @@ class Late(MemoryBroker):
         return answer
 
 
+async def closed_while_it_receives(receiver: LocalReceiver) -> None:
+    with pytest.raises(Unavailable):
+        await receiver.receive(1)
+
+
 async def test_messages_that_arrive_at_a_closed_receiver_are_available_at_once(
     autojump_clock,
 ) -> None:
     broker = Late(VirtualClock(), random.Random(0))
     await broker.create_queue(ORDERS, QueueProperties())
     await broker.send(ORDERS, [Message(body=b"x")])
-    async with trio.open_nursery() as nursery:
-        async with broker.open_receiver(ORDERS) as receiver:
-            broker.late = 1.0
-            nursery.start_soon(receiver.receive, 1)
-            await trio.sleep(0.5)
-        await trio.sleep(1)
-        nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery, broker.open_receiver(ORDERS) as receiver:
+        broker.late = 1.0
+        nursery.start_soon(closed_while_it_receives, receiver)
+        await trio.sleep(0.5)
     broker.late = 0.0
     async with broker.open_receiver(ORDERS) as another:
         [found] = await another.receive_available(1)
