@@ -173,7 +173,7 @@ def test_publishers_of_rabbitmq_have_every_promise_before_other_namespaces():
 
 
 def test_two_syphons_compete_for_one_backlog():
-    outcomes = run_world(14)
+    outcomes = run_world(24)
     moved_by = {
         one.process
         for one in outcomes.records

@@ -116,7 +116,7 @@ async def test_nothing_is_lost_though_the_process_is_killed_in_each_stage(kinds:
         buried, found = await moved_and_back(old, new, queue)
         assert found >= {*EARLY, *LATE}
         dead = set[str]()
-        with trio.move_on_after(60):  # on a busy machine a look is too short
+        with trio.move_on_after(180):  # on a busy machine a look is too short
             while not dead >= buried:
                 for side in (old, new):
                     dead |= await left_in(side, queue.dead_letter)
