@@ -5,7 +5,6 @@ costs more than the row itself.
 Rows are read in advance: receivers come in groups, and each SELECT costs time.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -13,6 +12,7 @@ from typing import Any, Final
 import apsw
 import attrs
 
+from gateway.domain.bounded import Bounded
 from gateway.store.engine.records import Row, State
 
 _MOST_ROWS: Final = 64  # as many as a receive of a busy listener asks for
@@ -44,8 +44,10 @@ class ReadAhead:
     requested: rows that are read in vain cost time, too.
     """
 
-    # By queue; those that were read last are at the end.
-    _queues: OrderedDict[int, _NextRows] = attrs.field(factory=OrderedDict)
+    # By queue; those that were read last are kept.
+    _queues: Bounded[int, _NextRows] = attrs.field(
+        factory=lambda: Bounded(_MOST_QUEUES, renews=True)
+    )
 
     def pop(self, place: Place, after: int, limit: int) -> Sequence[Row]:
         """The rows after that sequence number, `limit` at most; none if they must be read."""
@@ -83,9 +85,6 @@ class ReadAhead:
             kept.reverse()
             queue, _ = place
             self._queues[queue] = _NextRows(place, after, end, kept, min(2 * len(rows), most))
-            self._queues.move_to_end(queue)
-            if len(self._queues) > _MOST_QUEUES:
-                self._queues.popitem(last=False)
         return asked
 
     def change(self, queue: int, sequence: int) -> None:
