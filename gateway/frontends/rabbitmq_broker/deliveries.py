@@ -23,6 +23,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Settlement
 from gateway.frontends.rabbitmq_broker.channel_owner import ChannelOwner
 from gateway.frontends.rabbitmq_broker.queue_consumers import (
+    GIVE_UP,
     ChannelPrefetch,
     QueueConsumers,
     ServedConsumer,
@@ -38,8 +39,7 @@ from gateway.wire.rabbitmq.frames import method_frame
 from gateway.wire.rabbitmq.served import ServedDelivery, ServedGet, served_frames
 from gateway.wire.rabbitmq.stored import REJECTED, StoredContent, content_of
 
-# Seconds to settle what no frame can have, and for a client that doesn't read its replies.
-_GIVE_UP: Final = 5.0
+_UNREAD: Final = 5.0  # seconds for a client that doesn't read its replies
 _EMPTY: Final = 1.0  # seconds, where a namespace doesn't tell that a queue is empty
 
 _LONGEST_TEXT: Final = 1000  # characters of a description
@@ -214,7 +214,7 @@ class ChannelDeliveries:
             frames = served_frames(self._owner.number, method, content, self._owner.max_frame)
         except (MessageError, MessageTooLarge) as error:
             # Another client's message, which no frame can have: it would come again and again.
-            await settle_one(receiver, delivery, _unreadable(error), _GIVE_UP)
+            await settle_one(receiver, delivery, _unreadable(error), GIVE_UP)
             return
         self._record_delivered(consumer.queue, receiver, delivery, consumer)
         self._owner.outbox.put(frames)
@@ -261,7 +261,7 @@ class ChannelDeliveries:
 
     async def _deliver_reply(self, content: StoredContent) -> bool:
         owner = self._owner
-        with trio.move_on_after(_GIVE_UP):
+        with trio.move_on_after(_UNREAD):
             await owner.outbox.wait_for_room()
             if self._reply is not None:
                 self._tag += 1

@@ -26,8 +26,9 @@ from gateway.ports import Receiver
 _MOST_UNSETTLED: Final = 65_535
 # Deliveries of one receive: consumers of other channels get the next ones.
 _TOGETHER: Final = 16
-# Seconds to settle what a consumer without acknowledgements gets, or none has room for.
-_GIVE_UP: Final = 5.0
+# Seconds to settle what its client won't: what a consumer without acknowledgements gets, what none
+# has room for, what no frame can have.
+GIVE_UP: Final = 5.0
 
 
 @attrs.define(eq=False)
@@ -186,7 +187,7 @@ class QueueConsumers:
             else:
                 await self._deliver(consumer, receiver, delivery)
         if excess:
-            await settle_all(receiver, excess, _GIVE_UP)
+            await settle_all(receiver, excess, GIVE_UP)
         if unacknowledged:
             completed = await complete(receiver, [delivery for _, delivery in unacknowledged])
             for (consumer, delivery), is_completed in zip(unacknowledged, completed, strict=True):
@@ -211,7 +212,7 @@ async def complete(receiver: Receiver, found: Sequence[Delivery]) -> Sequence[bo
     Complete deliveries for a consumer that acknowledges none; return for each if it is. A
     cancellation waits for the answer.
     """
-    with trio.move_on_after(_GIVE_UP, shield=True):
+    with trio.move_on_after(GIVE_UP, shield=True):
         verdicts = await settle_all(receiver, [(each, Complete()) for each in found])
         return [verdict is None for verdict in verdicts]
     return [False] * len(found)
