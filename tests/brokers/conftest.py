@@ -11,7 +11,7 @@ from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.kinds import KINDS, BrokerKind, Capability, Place
 from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.storage_queue.azurites import Azurites
-from tests.harness.folders import in_memory
+from tests.harness.folders import kept_in
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -50,26 +50,17 @@ def clock(request: pytest.FixtureRequest) -> Clock | None:
 
 @pytest.fixture(scope="session")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
-    with in_memory(tmp_path_factory.mktemp("elsewhere")) as folder:
-        elsewhere = Elsewhere(folder)
-        yield elsewhere
-        elsewhere.end()
+    yield from kept_in(tmp_path_factory, "elsewhere", Elsewhere)
 
 
 @pytest.fixture(scope="session")
 def rabbits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    with in_memory(tmp_path_factory.mktemp("rabbits")) as folder:
-        rabbits = Nodes(folder)
-        yield rabbits
-        rabbits.end()
+    yield from kept_in(tmp_path_factory, "rabbits", Nodes)
 
 
 @pytest.fixture(scope="session")
 def azurites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurites]:
-    with in_memory(tmp_path_factory.mktemp("azurites")) as folder:
-        azurites = Azurites(folder)
-        yield azurites
-        azurites.end()
+    yield from kept_in(tmp_path_factory, "azurites", Azurites)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from tests.e2e.processes import Gateways, open_gateways
 from tests.e2e.rabbitmq_clusters import SharedCluster
 from tests.e2e.rabbitmq_nodes import ExampleNodes
 from tests.e2e.rabbitmq_site import SiteNodes, Sites
-from tests.harness.folders import in_memory
+from tests.harness.folders import kept_in
 
 
 @pytest.fixture
@@ -19,26 +19,17 @@ async def gateways(tmp_path: Path) -> AsyncIterator[Gateways]:
 
 @pytest.fixture(scope="session")
 def rabbits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExampleNodes]:
-    with in_memory(tmp_path_factory.mktemp("rabbits")) as folder:
-        rabbits = ExampleNodes(folder)
-        yield rabbits
-        rabbits.end()
+    yield from kept_in(tmp_path_factory, "rabbits", ExampleNodes)
 
 
 @pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedCluster]:
-    with in_memory(tmp_path_factory.mktemp("cluster")) as folder:
-        cluster = SharedCluster(folder)
-        yield cluster
-        cluster.end()
+    yield from kept_in(tmp_path_factory, "cluster", SharedCluster)
 
 
 @pytest.fixture(scope="session")
 def site_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteNodes]:
-    with in_memory(tmp_path_factory.mktemp("sites")) as folder:
-        nodes = SiteNodes(folder)
-        yield nodes
-        nodes.end()
+    yield from kept_in(tmp_path_factory, "sites", SiteNodes)
 
 
 @pytest.fixture

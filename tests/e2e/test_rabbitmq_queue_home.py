@@ -14,7 +14,7 @@ import trio
 from gateway.domain.entity import EntityPath
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rabbitmq_clusters import SharedCluster
-from tests.harness.folders import in_memory
+from tests.harness.folders import kept_in
 from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
@@ -55,10 +55,9 @@ bind = "127.0.0.1:0"
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SharedCluster]:
-    with in_memory(tmp_path_factory.mktemp("cluster")) as folder:
-        cluster = SharedCluster(folder, request.param)
-        yield cluster
-        cluster.end()
+    yield from kept_in(
+        tmp_path_factory, "cluster", lambda folder: SharedCluster(folder, request.param)
+    )
 
 
 class Publisher:
