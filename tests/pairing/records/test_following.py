@@ -25,6 +25,7 @@ from gateway.pairing.syphon.pauses import Pauses
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import LABEL, ORDERS, Events, virtual_time
 from tests.pairing.records.processes import KEYS
+from tests.pairing.records.samples import order_of, record_of
 from tests.pairing.records.shown import Shown
 
 pytestmark = virtual_time
@@ -70,29 +71,12 @@ def stand_of(events: Events, *, moves: bool = True, **options: bool) -> Stand:
 
 
 def record(process: str = "p", **fields: object) -> ProcessRecord:
-    now = VirtualClock()()
-    told = {
-        "host": "there",
-        "kind": "serve",
-        "pid": 1,
-        "version": "1",
-        "revision": 1,
-        "started": now,
-        "at": now,
-        "interval": 600.0,
-    }
-    return ProcessRecord(process=process, **{**told, **fields})  # type: ignore[arg-type]
+    return record_of(process, **{"host": "there", "revision": 1, **fields})
 
 
 def pause(revision: int = 1, process: str = "p", target: str = "orders") -> GivenOrder:
-    return GivenOrder(
-        revision=revision,
-        process=process,
-        action=Action.PAUSE,
-        targets=(target,),
-        operator="bob",
-        at=VirtualClock()(),
-    )
+    about = {"revision": revision, "process": process, "targets": (target,)}
+    return order_of(Action.PAUSE, operator="bob", **about)
 
 
 def read(*alive: ProcessRecord, **fields: object) -> PairRecords:

@@ -27,8 +27,6 @@ from gateway.domain.health.process_records import (
 )
 from gateway.domain.health.record_coding import body_of
 from gateway.domain.message import Delivery, Message
-from gateway.domain.operators.control import Action
-from gateway.domain.operators.given_orders import GivenOrder
 from gateway.pairing.records.reader import (
     LOOK_LIMIT,
     MISSING,
@@ -42,6 +40,7 @@ from gateway.pairing.records.reader import (
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import LABEL, Events, virtual_time
 from tests.pairing.records.processes import KEYS
+from tests.pairing.records.samples import order_of, record_of
 from tests.pairing.records.shown import Shown
 
 pytestmark = virtual_time
@@ -68,30 +67,9 @@ def reader(secondary: Shown, events: Events) -> RecordReader:
 
 
 def record(process: str = "p", **fields: object) -> ProcessRecord:
-    now = VirtualClock()()
-    told = {
-        "host": "here",
-        "kind": "syphon",
-        "pid": 1,
-        "version": "1",
-        "revision": 1,
-        "started": now,
-        "at": now,
-        "interval": 30.0,
-        "syphon": SyphonRecord(),
-    }
-    return ProcessRecord(process=process, **{**told, **fields})  # type: ignore[arg-type]
-
-
-def pin() -> GivenOrder:
-    return GivenOrder(
-        revision=1,
-        process="p",
-        action=Action.FAILOVER,
-        targets=("*",),
-        operator="ann",
-        at=VirtualClock()(),
-    )
+    """A record of a syphon."""
+    usual = {"kind": "syphon", "revision": 1, "interval": 30.0, "syphon": SyphonRecord()}
+    return record_of(process, **{**usual, **fields})
 
 
 # Requests
@@ -243,7 +221,7 @@ async def test_a_refusal_tells_whether_there_are_records_at_all(
 async def test_a_secondary_that_takes_too_long_leaves_what_is_known(
     secondary: Shown, reader: RecordReader
 ) -> None:
-    secondary.put(record(orders=(pin(),)))
+    secondary.put(record(orders=(order_of(),)))
     before = await reader.look()
     secondary.delay = 2 * LOOK_LIMIT
     after = await reader.look()
@@ -369,7 +347,7 @@ async def test_a_process_that_has_ended_is_neither_alive_nor_silent(
 async def test_orders_hold_as_long_as_the_secondary_keeps_their_record(
     secondary: Shown, reader: RecordReader
 ) -> None:
-    secondary.put(record(orders=(pin(),), lifetime=timedelta(seconds=600)))
+    secondary.put(record(orders=(order_of(),), lifetime=timedelta(seconds=600)))
     await trio.sleep(600.0)
     before = await reader.look()
     await trio.sleep(0.1)

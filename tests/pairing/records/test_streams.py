@@ -16,8 +16,6 @@ from gateway.domain.health.problems import Problem
 from gateway.domain.health.process_records import GatewayRecord, ProcessRecord, SyphonRecord
 from gateway.domain.health.record_coding import body_of, record_in
 from gateway.domain.message import Delivery, Message
-from gateway.domain.operators.control import Action
-from gateway.domain.operators.given_orders import GivenOrder
 from gateway.pairing.provision import provision
 from gateway.pairing.records.following import PATIENCE
 from gateway.pairing.records.reader import LOOK_LIMIT, MISSING, PAGE, REFUSED, RecordReader
@@ -25,6 +23,7 @@ from gateway.pairing.records.writer import FIGURES, USUAL, RecordWriter
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import LABEL, Events, virtual_time
 from tests.pairing.records.processes import KEYS
+from tests.pairing.records.samples import order_of, record_of
 
 pytestmark = virtual_time
 
@@ -123,37 +122,14 @@ def syphon(revision: int, **fields: object) -> ProcessRecord:
 
 
 def record(revision: int, **fields: object) -> ProcessRecord:
-    now = VirtualClock()()
-    told = {
-        "process": "p",
-        "host": "here",
-        "kind": "serve",
-        "pid": 1,
-        "version": "1",
-        "started": now,
-        "at": now,
-        "interval": 600.0,
-        "revision": revision,
-    }
-    return ProcessRecord(**{**told, **fields})  # type: ignore[arg-type]
-
-
-def pin() -> GivenOrder:
-    return GivenOrder(
-        revision=1,
-        process="p",
-        action=Action.FAILOVER,
-        targets=("*",),
-        operator="ann",
-        at=VirtualClock()(),
-    )
+    return record_of(revision=revision, **fields)
 
 
 async def test_records_that_have_expired_tell_nothing_although_the_stream_has_them(
     secondary: Streaming,
 ) -> None:
     await secondary.leave(syphon(1, process="dead"))
-    await secondary.leave(record(1, orders=(pin(),)))
+    await secondary.leave(record(1, orders=(order_of(),)))
     await trio.sleep(20)
     await secondary.leave(syphon(2, process="dead"))
     await trio.sleep(31 * MINUTE)
@@ -180,7 +156,7 @@ async def test_the_problems_of_a_process_that_is_gone_end_before_its_orders(
     secondary: Streaming,
 ) -> None:
     looking = reader(secondary)
-    await secondary.leave(record(1, orders=(pin(),), problems=(LOST,), renews=120.0))
+    await secondary.leave(record(1, orders=(order_of(),), problems=(LOST,), renews=120.0))
     told = [(await looking.look()).alive[0].problems]
     for minutes in (5.5, 1):
         await trio.sleep(minutes * MINUTE)

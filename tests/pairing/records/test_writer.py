@@ -24,8 +24,6 @@ from gateway.domain.health.problems import Problem
 from gateway.domain.health.process_records import ORDERS_HOLD, GatewayRecord, ProcessRecord
 from gateway.domain.health.record_coding import record_in
 from gateway.domain.message import Delivery, Message
-from gateway.domain.operators.control import Action
-from gateway.domain.operators.given_orders import GivenOrder
 from gateway.pairing.records.place import place_of
 from gateway.pairing.records.writer import (
     ANSWER_LIMIT,
@@ -35,9 +33,9 @@ from gateway.pairing.records.writer import (
     SOON,
     RecordWriter,
 )
-from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import LABEL, Events, virtual_time
 from tests.pairing.records.processes import KEYS
+from tests.pairing.records.samples import order_of, record_of
 
 pytestmark = virtual_time
 
@@ -104,19 +102,8 @@ class Process:
 
     async def _describe(self) -> ProcessRecord:
         await trio.lowlevel.checkpoint()
-        now = VirtualClock()()
-        usual = {
-            "process": "p",
-            "host": "here",
-            "kind": "serve",
-            "pid": 1,
-            "version": "1",
-            "started": now,
-            "at": now,
-            "interval": 1.0,
-            "gateway": GatewayRecord(),
-        }
-        return ProcessRecord(**{**usual, **self.told})  # type: ignore[arg-type]
+        usual = {"interval": 1.0, "gateway": GatewayRecord()}
+        return record_of(**{**usual, **self.told})
 
     def writer(self, *, interval: float = INTERVAL, first_after: float = 0.0) -> RecordWriter:
         numbers = count()
@@ -266,15 +253,7 @@ async def test_a_record_tells_its_number_and_when_to_expect_the_next_ones(
 async def test_the_secondary_keeps_a_record_for_three_intervals_or_as_long_as_its_orders_hold(
     secondary: Secondary, process: Process, ordered: bool
 ) -> None:
-    order = GivenOrder(
-        revision=1,
-        process="p",
-        action=Action.FAILOVER,
-        targets=("*",),
-        operator="ann",
-        at=VirtualClock()(),
-    )
-    process.told["orders"] = (order,) if ordered else ()
+    process.told["orders"] = (order_of(),) if ordered else ()
     await process.run(1.0, interval=30.0)
 
     kept = ORDERS_HOLD if ordered else timedelta(seconds=90)

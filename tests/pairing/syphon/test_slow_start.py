@@ -188,23 +188,26 @@ async def test_a_request_that_waits_begins_when_one_ends_in_the_order_of_arrival
     nursery.cancel_scope.cancel()
 
 
+async def hold_room(slow_start: SlowStart, ends: trio.Event) -> None:
+    """A request that is in progress until that event."""
+    async with slow_start.room():
+        await ends.wait()
+
+
+async def wait_for_room(slow_start: SlowStart, returned: list[bool]) -> None:
+    await slow_start.wait_for_room()
+    returned.append(True)
+
+
 async def test_those_who_wait_for_room_return_when_no_request_waits(
     slow_start: SlowStart, nursery: trio.Nursery
 ) -> None:
-    ends, returned = trio.Event(), []
-
-    async def request() -> None:
-        async with slow_start.room():
-            await ends.wait()
-
-    async def look() -> None:
-        await slow_start.wait_for_room()
-        returned.append(True)
+    ends, returned = trio.Event(), list[bool]()
 
     for _ in range(5):
-        nursery.start_soon(request)
+        nursery.start_soon(hold_room, slow_start, ends)
     await wait_all_tasks_blocked()
-    nursery.start_soon(look)
+    nursery.start_soon(wait_for_room, slow_start, returned)
     await wait_all_tasks_blocked()
     before = list(returned)
     ends.set()
@@ -216,26 +219,18 @@ async def test_those_who_wait_for_room_return_when_no_request_waits(
 async def test_a_cancelled_request_leaves_its_place_in_the_queue(
     slow_start: SlowStart, nursery: trio.Nursery
 ) -> None:
-    ends, returned, scope = trio.Event(), [], trio.CancelScope()
-
-    async def request() -> None:
-        async with slow_start.room():
-            await ends.wait()
+    ends, returned, scope = trio.Event(), list[bool](), trio.CancelScope()
 
     async def impatient() -> None:
         with scope:
-            await request()
-
-    async def look() -> None:
-        await slow_start.wait_for_room()
-        returned.append(True)
+            await hold_room(slow_start, ends)
 
     for _ in range(4):
-        nursery.start_soon(request)
+        nursery.start_soon(hold_room, slow_start, ends)
     await wait_all_tasks_blocked()
     nursery.start_soon(impatient)
     await wait_all_tasks_blocked()
-    nursery.start_soon(look)
+    nursery.start_soon(wait_for_room, slow_start, returned)
     await wait_all_tasks_blocked()
     scope.cancel()
     await wait_all_tasks_blocked()
