@@ -95,8 +95,7 @@ soak: .venv/.test-stamp
 
 # The parts of `make check`.
 
-# All tests can be imported; then each worker of `make test` finds
-# them compiled.
+# All tests can be imported; then each worker of `make test` finds them compiled.
 collect:
 	@echo collect tests
 	@found=$$(.venv/bin/python -m pytest --collect-only -qq $(WITHOUT_PROTON)) \
