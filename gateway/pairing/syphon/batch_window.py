@@ -3,6 +3,7 @@ Limits how many batches a drain processes concurrently.
 
 The limit starts at 1, doubles after each batch that moved completely and at full speed, and drops
 back to 1 after any other. With a limit above 1, the drain receives while earlier batches are sent.
+It stands for full batches: one that is smaller, as its messages came late, leaves room for others.
 
 While batches move completely and quickly, they become larger, too: the tasks, writes and waits of a
 batch cost as much processor time as some twenty messages.
@@ -24,6 +25,11 @@ from gateway.domain.message import Body, DataBody, Delivery
 # 2026-11-26-syphon.md). The limits of time and bytes keep a slow primary at 100: a killed syphon
 # may duplicate all that is in flight.
 MAX_BATCHES: Final = 4
+# Batches for each further full one. A receive returns what has arrived, so that half of the batches
+# are small: if each took the place of a full one, half of the messages would be in flight, and a
+# primary that confirms after 50 ms would get 0.9 of them (benchmarks/results/2026-11-30-syphon.md).
+# Without a limit a trickle of messages would be moved one by one, a send for each.
+SMALLER: Final = 2
 MAX_AHEAD: Final = 4 * 1024 * 1024  # bytes of bodies: with more in progress, no further batch
 GROWTH: Final = 3  # times `largest`: the most deliveries of a batch while batches are quick
 GROWS: Final = 100  # deliveries: a smaller `largest` was chosen by a user, and is kept
@@ -53,6 +59,8 @@ class BatchWindow:
 
     largest: int  # deliveries, unless the last batch was quick
     patience: float  # seconds after which slow batches aren't waited for
+    # What a full batch of at most so many deliveries may have now.
+    within: Callable[[int], int] = lambda deliveries: deliveries
     limit: int = attrs.field(init=False)
     stuck: int = attrs.field(default=0, init=False)
     _allowed: int = attrs.field(default=1, init=False)
@@ -61,6 +69,11 @@ class BatchWindow:
 
     def __attrs_post_init__(self) -> None:
         self.limit = self.largest
+
+    @property
+    def most(self) -> int:
+        """The most deliveries that the next batch may have now."""
+        return self.within(self.limit)
 
     def start_again(self) -> None:
         """Begin with small batches: all drains receive at once when the primary is back."""
@@ -120,8 +133,12 @@ class BatchWindow:
     def _has_room(self) -> bool:
         if not self._batches:
             return True
-        ahead = sum(batch.weight for batch in self._batches)
-        return len(self._batches) < self._allowed and ahead <= MAX_AHEAD
+        further = self._allowed - 1
+        if len(self._batches) > SMALLER * further:
+            return False
+        if sum(batch.deliveries for batch in self._batches) > further * self.most:
+            return False
+        return sum(batch.weight for batch in self._batches) <= MAX_AHEAD
 
 
 def most_of(largest: int) -> int:

@@ -90,7 +90,9 @@ class Drain:
 
     async def _drain(self, receiver: Receiver, mover: Mover) -> BrokerError:
         limit = self.at.options.attempt_timeout
-        batches = BatchWindow(largest=self.at.options.batch, patience=PATIENCE * limit)
+        batches = BatchWindow(
+            largest=self.at.options.batch, patience=PATIENCE * limit, within=self._within_lock
+        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._skip_those_from_before, batches)
             while True:
@@ -99,9 +101,7 @@ class Drain:
                     batches.start_again()
                 try:
                     with self.at.pauses.until_paused(self.at.queue) as receiving:
-                        lock = self.at.info.shortest_lock
-                        most = self.at.progress.within_lock(batches.limit, lock)
-                        deliveries = await receiver.receive(most)
+                        deliveries = await receiver.receive(batches.most)
                 except BrokerError as error:
                     with trio.move_on_after(limit):  # sends in progress may still get their answer
                         await batches.wait_empty()
@@ -119,6 +119,9 @@ class Drain:
                     )
                     with trio.move_on_after(seconds):
                         await self._given_back.wait_next()
+
+    def _within_lock(self, messages: int) -> int:
+        return self.at.progress.within_lock(messages, self.at.info.shortest_lock)
 
     async def _skip_those_from_before(self, batches: BatchWindow) -> None:
         """At a return of the primary, or of an entity, wait for no batch from before it."""

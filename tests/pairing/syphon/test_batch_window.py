@@ -1,5 +1,7 @@
 """A drain limits the batches that it takes ahead, and waits while they are too many."""
 
+from itertools import chain, repeat
+
 import pytest
 import trio
 
@@ -16,8 +18,8 @@ def deliveries(count=10, body=b"x"):
     return [Delivery(message=Message(body=body), sequence_number=each) for each in range(count)]
 
 
-def make_window(largest=10):
-    return BatchWindow(largest=largest, patience=PATIENCE)
+def make_window(largest=10, **options):
+    return BatchWindow(largest=largest, patience=PATIENCE, **options)
 
 
 async def seconds_until_room(batches):
@@ -26,12 +28,15 @@ async def seconds_until_room(batches):
     return trio.current_time() - started
 
 
-async def batches_until_full(batches, body=b"x"):
-    """Begin batches until the next one has to wait; return their number."""
-    taken = [batches.begin(deliveries(body=body))]
-    while await seconds_until_room(batches) == 0.0:
-        taken.append(batches.begin(deliveries(body=body)))
-    return len(taken)
+async def batches_until_full(batches, body=b"x", counts=(10,) * 20):
+    """
+    Begin batches with so many deliveries until the next one has to wait; return their number.
+    """
+    for number, count in enumerate(counts, 1):
+        batches.begin(deliveries(count, body=body))
+        if await seconds_until_room(batches) > 0.0:
+            return number
+    raise AssertionError("room for all of them")
 
 
 def go_well(batches, times):
@@ -57,6 +62,43 @@ async def test_no_more_than_so_many_are_taken_ahead():
     go_well(batches, 10)
 
     assert await batches_until_full(batches) == 4
+
+
+@pytest.mark.parametrize(
+    ("counts", "taken"),
+    [
+        ([10, 5, 5, 10], 5),  # 30 are in progress, so that a full one has room
+        ([10, 5, 6, 10], 4),  # 31 are
+        ([4, 10, 10, 6], 5),
+        ([1] * 6, 7),  # small ones are limited, too
+        ([1] * 5, 7),
+    ],
+)
+async def test_small_batches_leave_the_room_of_full_ones(counts, taken):
+    batches = make_window()
+    go_well(batches, 10)
+
+    assert await batches_until_full(batches, counts=chain(counts, repeat(10))) == taken
+
+
+@pytest.mark.parametrize("count", range(1, 11))
+async def test_no_more_messages_are_taken_than_four_full_batches_have(count):
+    batches = make_window()
+    go_well(batches, 10)
+
+    assert count * await batches_until_full(batches, counts=repeat(count)) <= 40
+
+
+async def test_a_small_batch_is_alone_too_while_one_is_taken_at_a_time():
+    assert await batches_until_full(make_window(), counts=repeat(1)) == 1
+
+
+async def test_a_full_batch_is_what_it_may_have_now():
+    batches = make_window(within=lambda most: min(most, 2))
+    go_well(batches, 10)
+
+    assert batches.most == 2
+    assert await batches_until_full(batches, counts=repeat(2)) == 4
 
 
 @pytest.mark.parametrize(
@@ -106,8 +148,8 @@ async def test_a_body_that_isnt_bytes_counts_nothing():
 async def test_each_of_two_batches_that_hang_makes_the_next_smaller():
     batches = make_window(largest=20)
     go_well(batches, 1)
-    batches.begin(deliveries())
-    batches.begin(deliveries())
+    batches.begin(deliveries(20))
+    batches.begin(deliveries(20))
 
     await batches.wait_for_room()
 
