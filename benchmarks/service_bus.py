@@ -10,8 +10,8 @@ Measures the gateway in front of Service Bus over AMQP, beside the same clients 
     processor ─────────AMQP 1.0──▶ pairgate ──AMQP 1.0───▶ namespace     a pair's primary
 
 and both ways, with a hundred messages in flight only, of @azure/service-bus for Node.js, of
-azservicebus for Go where Go is installed, of batches of a hundred messages, of ten sessions, and of
-locks that are renewed before the completion.
+azservicebus for Go and azure-messaging-servicebus for Java where they can be built, of batches of a
+hundred messages, of ten sessions, and of locks that are renewed before the completion.
 
 A namespace is a Pairgate with a durable store, which stands for the service. Clients are processes
 of their own, send for some seconds, and then receive and complete all messages, at the secondary
@@ -19,9 +19,10 @@ those that were diverted: a message that is missing ends the run. Each round vis
 """
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -58,7 +59,8 @@ DIVERTED: Final = "adapter, diverted"
 PROCESSOR_DIRECT: Final = "processor, direct"
 PROCESSOR: Final = "processor, gateway"
 GO_SDK: Final = "Go SDK"
-OTHERS: Final = ("Node SDK", GO_SDK, "batches", "sessions", "renewals")
+JAVA_SDK: Final = "Java SDK"
+OTHERS: Final = ("Node SDK", GO_SDK, JAVA_SDK, "batches", "sessions", "renewals")
 OTHER_WAYS: Final = tuple(f"{name}, {way}" for name in OTHERS for way in ("direct", "gateway"))
 WAYS: Final = (
     *(SDK_DIRECT, SDK, DIRECT, GATEWAY, DIVERTED, PROCESSOR_DIRECT, PROCESSOR),
@@ -74,6 +76,9 @@ COMPARED: Final = (
 
 NODE_CLIENT: Final = Path(__file__).with_name("amqp_node.js")
 GO_CLIENT: Final = BUILD / "go-benchmark"
+JAVA_BUILD: Final = BUILD / "java"
+JAVA_OPTIONS: Final = BUILD / "java-benchmark"  # a file with the options of `java`, and the class
+BUILD_LIMIT: Final = 600.0  # seconds: Maven may wait long for a repository that doesn't answer
 PROCESS: Final = "gateway"
 JUDGED: Final = 100  # messages in flight
 # Seconds of the gateway's processor time for a message.
@@ -101,9 +106,10 @@ async def measure(
         ClientFailed: a message is missing, or a client got an error.
     """
     about = dict(facts(folder))
-    if any(way.startswith(GO_SDK) for way in ways) and (missing := build_go_client()):
-        about[GO_SDK] = f"not measured: {missing}"
-        ways = [way for way in ways if not way.startswith(GO_SDK)]
+    for client_name, build in BUILDS.items():
+        if any(way.startswith(client_name) for way in ways) and (missing := build()):
+            about[client_name] = f"not measured: {missing}"
+            ways = [way for way in ways if not way.startswith(client_name)]
     async with _open_ways(folder) as measures:
         usual = {way: measures[way] for way in ways if way not in OTHER_WAYS}
         others = {way: measures[way] for way in ways if way in OTHER_WAYS}
@@ -143,7 +149,50 @@ def build_go_client(go: str = GO) -> str:
         return "Go isn't installed"
     command = [go, "build", "-o", str(GO_CLIENT), "./benchmark"]
     done = subprocess.run(command, cwd=HERE / "go", check=False, capture_output=True, text=True)
-    return done.stderr.strip()
+    # A build that downloads says so there, too.
+    return done.stderr.strip() if done.returncode else ""
+
+
+def build_java_client(maven: str = "mvn", java: str = "java") -> str:
+    """Compile the client, in the project that `tests.interop` has; return why that failed."""
+    if missing := [each for each in (maven, java) if shutil.which(each) is None]:
+        return f"{', '.join(missing)} isn't installed"
+    libraries = JAVA_BUILD / "libraries"
+    goals = ["compile", "dependency:build-classpath", "-DincludeScope=runtime"]
+    places = [f"-Dinterop.build={JAVA_BUILD}", f"-Dmdep.outputFile={libraries}"]
+    command = [maven, "-q", "-B", "-pl", "servicebus", *places, *goals]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=HERE / "java",
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=BUILD_LIMIT,
+        )
+    except subprocess.TimeoutExpired:
+        return f"Maven took longer than {BUILD_LIMIT:.0f} s"
+    if done.returncode:
+        # The first line has the reason, the others the ways to find out more.
+        return next(filter(None, done.stdout.splitlines()), f"Maven ended with {done.returncode}")
+    classes = f"{JAVA_BUILD / 'servicebus' / 'classes'}:{libraries.read_text().strip()}"
+    options = [
+        f'-classpath "{classes}"',
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+        # Reactor has ten threads for each core; a processor with 32 calls wants one for each call.
+        "-Dreactor.schedulers.defaultBoundedElasticSize=64",
+        "pairgate.Benchmark",
+    ]
+    JAVA_OPTIONS.write_text("\n".join(options))
+    return ""
+
+
+# The clients that must be compiled.
+BUILDS: Final[Mapping[str, Callable[[], str]]] = {
+    GO_SDK: build_go_client,
+    JAVA_SDK: build_java_client,
+}
 
 
 @asynccontextmanager
@@ -188,6 +237,10 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
                 for way, job in ways
             },
             **{f"{GO_SDK}, {way}": client(job, str(GO_CLIENT), module=False) for way, job in ways},
+            **{
+                f"{JAVA_SDK}, {way}": client(job, "java", f"@{JAVA_OPTIONS}", module=False)
+                for way, job in ways
+            },
             **{
                 f"{name}, {way}": client(
                     attrs.evolve(job, **change), adapter, "benchmarks.amqp_adapter"
