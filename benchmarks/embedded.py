@@ -213,10 +213,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The speed of the embedded broker.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument("--only", nargs="+", choices=[*WAYS, *SIZES], help="parts to measure")
+    parser.add_argument("--rounds", type=int, help="rounds of the rates, after the warm-up")
     parser.add_argument("--quick", action="store_true", help="a short run; its figures don't count")
     parser.add_argument("--folder", type=Path, help="where the stores are made: choose the disk")
     arguments = parser.parse_args()
     parts, effort = arguments.only or [*WAYS, *SIZES], QUICK if arguments.quick else FULL
+    effort = attrs.evolve(effort, rounds=arguments.rounds or effort.rounds)
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
         found = trio.run(measure, Path(folder), parts, effort)
     print_report(found, _show, as_json=arguments.json, width=WIDTH)

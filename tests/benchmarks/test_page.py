@@ -38,16 +38,33 @@ def test_the_section_of_a_benchmark_has_its_duration() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", page.NAMES)
-def test_a_benchmark_of_the_page_has_the_options_of_the_short_form(name: str) -> None:
+def test_a_benchmark_of_the_page_has_the_options_of_its_forms(name: str) -> None:
     spec = find_spec(f"benchmarks.{name}")
     assert spec is not None
-    options = re.findall(r"--\S+", page.SHORT[name])
+    options = re.findall(r"--\S+", f"{page.SHORT[name]} {page.LONG[name]}")
     done = subprocess.run(
         [sys.executable, "-m", spec.name, "--help"], cwd=page.ROOT, check=True, capture_output=True
     )
 
     assert options
     assert not [option for option in options if option not in done.stdout.decode()]
+
+
+def test_the_long_form_has_each_benchmark() -> None:
+    assert tuple(page.LONG) == page.NAMES
+
+
+def test_the_page_leads_to_the_words_about_the_benchmarks() -> None:
+    text = page.page({}, [], place=page.PUBLISHED)
+
+    [link] = re.findall(r"\]\((.*)\)", text)
+    assert (page.PUBLISHED.parent / link).resolve() == page.README
+
+
+def test_the_page_has_the_minutes_of_the_whole_run() -> None:
+    outputs = [Output(("python",), "a table", 0, seconds) for seconds in (70.0, 52.0)]
+
+    assert "- duration: 2 minutes\n" in page.page({}, outputs)
 
 
 def test_the_commit_of_a_tree_is_that_of_git() -> None:
