@@ -211,14 +211,13 @@ class Failover:
     def _settled(self, before: "Failover", event: FailoverEvent, now: float) -> "Failover":
         """The value with streak, counters and damping as the change of state requires."""
         damping = self.damping
-        returned = self.state is State.PRIMARY and before.state is not State.PRIMARY
         if event in OPERATORS:
             damping = CALM
         elif before.state is State.PRIMARY and self.state is not State.PRIMARY:
             damping = damping.after_failure(now)
-        elif returned and event in SUCCESSES and TRANSITIONS[before.state][event] is not self.state:
+        elif TRANSITIONS[before.state][event] is not self.state:  # enough successes
             damping = damping.after_return(now)
-        elif returned:
+        elif self.state is State.PRIMARY and before.state is not State.PRIMARY:
             damping = damping.after_recovery(now)
         provisional = before.state in {State.PRIMARY, State.SUSPECT} and event in ANSWERS
         keeps = self.state is State.SUSPECT or (self.state is State.PRIMARY and provisional)
