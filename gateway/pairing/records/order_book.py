@@ -39,7 +39,7 @@ class OrderBook:
     # Counts the requests of other processes that concern this one.
     reloads: Changes = attrs.field(factory=Changes, init=False)
     _reload_heard: int | None = attrs.field(default=None, init=False)  # the newest of others
-    _started: int = attrs.field(default=0, init=False)  # as a revision
+    _started: int = attrs.field(init=False)  # as a revision
     _own: tuple[GivenOrder, ...] = attrs.field(default=(), init=False)
     _others: tuple[GivenOrder, ...] = attrs.field(default=(), init=False)
 
