@@ -146,10 +146,11 @@ class EntityBackoffs:
         attempt = permit.attempt
         if self.states is None or attempt is None:
             return
-        is_late = self._is_late(attempt.began)
+        is_late = trio.current_time() - attempt.began >= self.states.options.slowest_success
+        is_suspect = self.states.state_of(permit.entity) is State.SUSPECT
         if attempt.trial and error is not None and error.counts_as_outage:
             self.states.failed(attempt, error)
-        elif error is None and (attempt.trial or (self._is_suspect(permit.entity) and not is_late)):
+        elif error is None and (attempt.trial or (is_suspect and not is_late)):
             self.states.sent(attempt, late=is_late)
 
     def release(self, permit: Permit) -> None:
@@ -314,11 +315,3 @@ class EntityBackoffs:
         if self.states.state_of(entity) is State.PINNED:
             return math.inf
         return self.gone_grace - self.gone_for(entity)
-
-    def _is_suspect(self, entity: EntityPath) -> bool:
-        return self.states is not None and self.states.state_of(entity) is State.SUSPECT
-
-    def _is_late(self, began: float) -> bool:
-        if self.states is None:
-            return False
-        return trio.current_time() - began >= self.states.options.slowest_success
