@@ -235,6 +235,11 @@ def test_a_late_success_brings_nothing_back(begin):
     assert after(FailoverEvent.SENT, begin=begin) == begin
 
 
+@pytest.mark.parametrize("begin", [Failover(), after(FailoverEvent.FAILED), OVER, HALF])
+def test_an_operator_pins_an_entity_in_any_state(begin):
+    assert after(FailoverEvent.FORCED_OVER, begin=begin) == Failover(state=State.PINNED)
+
+
 @pytest.mark.parametrize(
     "event", [event for event in FailoverEvent if event is not FailoverEvent.FORCED_BACK]
 )
@@ -362,7 +367,8 @@ def test_a_streak_that_only_probes_have_ended_ends_after_five_minutes():
 
 @pytest.mark.parametrize("begin", [after(FailoverEvent.FAILED), OVER])
 def test_probes_beside_a_trial_complete_no_return(begin):
-    beside = after(*[FailoverEvent.PROBED_BESIDE] * 5, begin=begin)
+    first = after(FailoverEvent.PROBED_BESIDE, begin=begin)
+    beside = after(*[FailoverEvent.PROBED_BESIDE] * 5, begin=first)
 
     assert beside.state in {State.SUSPECT, State.HALF_OPEN}
     assert after(FailoverEvent.PROBED, begin=beside).state is State.PRIMARY
@@ -465,11 +471,28 @@ def test_a_return_by_probes_alone_is_one_on_trial_and_a_send_makes_it_sure():
     sent = after((FailoverEvent.SENT, 101), begin=suspect)
     flapped = after((FailoverEvent.FAILED, 103), begin=probed)
 
+    trial = after((FailoverEvent.TRIAL_SENT, 101), begin=suspect)
+
     assert (probed.damping.on_trial, probed.damping.well_since) == (True, 102)
-    assert sent.damping == Damping()
+    assert sent.damping == trial.damping == Damping()
     assert flapped.damping.level == 1
     assert after((FailoverEvent.SENT, 104), begin=flapped).damping.well_since == 104
     assert after((FailoverEvent.FORCED_BACK, 104), begin=flapped).damping == Damping()
+
+
+def test_more_successes_of_an_entity_that_is_back_change_nothing():
+    back = after(
+        (FailoverEvent.FAILED, 100), (FailoverEvent.PROBED, 101), (FailoverEvent.PROBED, 102)
+    )
+
+    assert after((FailoverEvent.SENT, 104), begin=back).damping == back.damping
+    assert after((FailoverEvent.PROBED, 104), begin=back).damping == back.damping
+
+
+def test_a_suspicion_shows_that_the_time_before_it_was_not_quiet():
+    suspected = after((FailoverEvent.FAILED, 0), (FailoverEvent.SUSPECTED, 50))
+
+    assert after((FailoverEvent.FAILED, 100), begin=suspected).state is State.SECONDARY
 
 
 @pytest.mark.parametrize(

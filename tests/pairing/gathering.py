@@ -56,6 +56,13 @@ class OneByOne(ForwardingBroker):
         return self.together
 
 
+class Alone(OneByOne):
+    """Takes one message in a request."""
+
+    adds: ClassVar[frozenset[type]] = frozenset()
+    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards - {SendsTogether}
+
+
 class Clients:
     """Clients of a pair that gathers; the first send is under way until `answer`."""
 
@@ -68,9 +75,12 @@ class Clients:
     async def send(self, name: str, *, entity: EntityPath = ORDERS, body: bytes = b"body") -> None:
         sent = attrs.evolve(message(name), body=body)
         try:
-            self.verdicts[name] = await self.broker.send_diverting(entity, [sent])
+            accepted = await self.broker.send_diverting(entity, [sent])
         except BrokerError as error:
             self.verdicts[name] = error
+        else:
+            assert isinstance(accepted, AcceptedBy)
+            self.verdicts[name] = accepted
 
     async def begin(self) -> None:
         """A send that has no answer for a second."""

@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy
 from gateway.domain.events.gateway import BusyPause
@@ -267,6 +268,22 @@ async def test_an_accepted_send_makes_the_next_such_pause_short_again(pauses):
     assert (await busy_in_a_row(pauses, 1))[0] <= 1.2
 
 
+async def test_an_accepted_send_during_such_a_pause_makes_the_next_one_short_too(pauses):
+    await busy_in_a_row(pauses, 4)
+    pauses.begin(ORDERS, Busy(backs_off=True))
+    pauses.clear(ORDERS)
+    await trio.sleep(20.0)
+
+    assert (await busy_in_a_row(pauses, 1))[0] <= 1.2
+
+
+async def test_an_answer_during_such_a_pause_tells_how_long_the_entity_has_been_busy(pauses):
+    pauses.begin(ORDERS, Busy(retry_after=10.0, backs_off=True))
+    await trio.sleep(3.0)
+
+    assert pauses.begin(ORDERS, Busy(backs_off=True)) == pytest.approx(3.0)
+
+
 async def test_sends_that_are_answered_together_make_one_such_pause(pauses):
     for _ in range(50):
         pauses.begin(ORDERS, Busy(retry_after=1.0, backs_off=True))
@@ -275,8 +292,8 @@ async def test_sends_that_are_answered_together_make_one_such_pause(pauses):
 
 
 async def test_an_entity_is_busy_for_as_long_as_nothing_is_accepted(pauses):
-    for _ in range(3):
-        pauses.begin(ORDERS, Busy("slow down"))
+    for text in ("busy", "busy", "slow down"):
+        pauses.begin(ORDERS, Busy(text))
         await trio.sleep(15.0)
     [(entity, seconds, error)] = pauses.lasting()
 
@@ -287,3 +304,7 @@ async def test_an_entity_is_busy_for_as_long_as_nothing_is_accepted(pauses):
     await trio.sleep(5.0)
     pauses.clear(ORDERS)
     assert [seconds for _, seconds, _ in pauses.lasting()] == [0.0]
+
+
+async def test_such_pauses_are_of_a_second_to_half_a_minute(pauses):
+    assert pauses.backoff == Backoff(first=1.0, cap=30.0)

@@ -181,6 +181,18 @@ async def test_an_order_ends_at_its_date(harness: Harness) -> None:
     assert control.state().pins == ()
 
 
+async def test_an_order_whose_date_comes_by_a_step_of_the_clock_ends_within_half_a_minute(
+    harness: Harness,
+) -> None:
+    pair, control = await steered(harness)
+    order(control, Action.FAILOVER, "orders", until=harness.after(3600))
+
+    harness.clock.skew = timedelta(hours=1)
+    await trio.sleep(30.5)
+
+    assert pair.states.state_of(ORDERS) is State.PRIMARY
+
+
 async def test_an_end_in_the_past_is_refused(harness: Harness) -> None:
     _, control = await steered(harness)
 
@@ -210,6 +222,8 @@ async def test_a_process_says_what_it_cant_do(harness: Harness) -> None:
         order(alone, Action.FAILOVER, "orders")
     assert (control.state().has_pair, control.state().has_syphon) == (True, False)
     assert (alone.state().has_pair, alone.state().entities) == (False, {})
+    for part in ("states", "entity_cache"):
+        assert attrs.evolve(control, **{part: None}).state(["orders"]).entities == {}
 
 
 async def moved(harness: Harness) -> int:
@@ -392,6 +406,21 @@ async def test_a_probe_is_of_all_entities_that_any_target_names(harness: Harness
 
     assert answer.probes.keys() == {"orders", "Bills"}
     assert not any(each.answered for each in answer.probes.values())
+
+
+async def test_a_probe_of_many_entities_is_of_the_sixteen_that_failed_first(
+    harness: Harness,
+) -> None:
+    pair, control = await steered(harness, failover_interval=0.0)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    names = [f"queue-{number}" for number in range(18)]
+    for name in names:
+        await send(pair, entity=EntityPath(name))()
+        await trio.sleep(0.1)
+
+    answer = await control.probe(ProbeOrder(targets=("queue-*",)), ANN)
+
+    assert (list(answer.probes), answer.more) == (names[:16], 2)
 
 
 async def test_a_pair_without_a_prober_probes_nothing(harness: Harness) -> None:

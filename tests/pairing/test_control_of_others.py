@@ -11,7 +11,19 @@ from gateway.domain.operators.control import Action, Operator, Order
 from gateway.domain.operators.given_orders import GivenOrder
 from gateway.pairing.control import Control
 from gateway.pairing.records.order_book import OrderBook
-from tests.pairing.harness import ORDERS, Harness, control_of, message, virtual_time
+from gateway.pairing.records.reader import RecordReader
+from gateway.pairing.syphon.pauses import Pauses
+from tests.pairing.harness import (
+    LABEL,
+    ORDERS,
+    QUEUE,
+    Harness,
+    control_of,
+    message,
+    virtual_time,
+)
+from tests.pairing.records.processes import KEYS
+from tests.pairing.records.shown import Shown
 
 pytestmark = virtual_time
 
@@ -64,6 +76,51 @@ async def test_a_syphon_tells_at_once_that_it_follows(stand: Stand) -> None:
     stand.hear(Action.PAUSE, targets=("orders",))
 
     assert stand.control.told.version == before + 1
+
+
+async def test_a_pause_of_another_process_ends_the_receive_under_way(stand: Stand) -> None:
+    await trio.sleep(1)  # a receive waits for messages by now
+    stand.hear(Action.PAUSE, targets=(QUEUE.name,))
+    await stand.harness.divert(message("1"))
+    await trio.sleep(60)
+
+    assert await stand.harness.secondary.ids(QUEUE) == ["1"]
+
+
+async def test_a_rate_of_another_process_holds_here(stand: Stand) -> None:
+    stand.hear(Action.RATE, targets=("*",), rate=7.0)
+
+    assert [each.rate for each in stand.control.syphons] == [7.0]
+
+
+async def test_an_order_given_here_is_told_at_once(harness: Harness) -> None:
+    book = OrderBook(process="p1", clock=harness.clock)
+    control = Control(clock=harness.clock, observer=harness.events, pauses=Pauses(), book=book)
+
+    control.execute(Order(action=Action.FAILOVER, targets=("orders",)), ANN)
+
+    assert control.told.version == 1
+
+
+async def test_an_answer_tells_what_records_of_the_last_two_seconds_say(stand: Stand) -> None:
+    secondary = Shown()
+    stand.control.reader = RecordReader(
+        secondary=secondary,  # type: ignore[arg-type]
+        label=LABEL,
+        clock=stand.harness.clock,
+        keys=lambda: KEYS,
+    )
+    answers, asked = [], []
+    for seconds in (0.0, 1.9, 0.1):
+        await trio.sleep(seconds)
+        order = Order(action=Action.FAILOVER, targets=("orders",))
+        answers.append(await stand.control.order(order, ANN))
+        asked.append(len(secondary.peeks()))
+
+    assert asked == [1, 0, 1]
+    assert answers[0].before.reach_unknown == "nobody has asked the secondary yet"
+    assert answers[0].after == answers[1].before
+    assert answers[0].after.reach_unknown == ""
 
 
 async def test_a_gateway_without_a_syphon_has_nothing_to_tell(stand: Stand) -> None:
@@ -128,7 +185,10 @@ async def test_the_end_of_an_order_is_told_though_it_changes_nothing_here(
     assert stand.book.revision > 0
 
 
-async def test_a_syphon_alone_follows_a_pin_until_its_date(harness: Harness) -> None:
+@pytest.mark.parametrize("by_date", [True, False])
+async def test_a_syphon_alone_follows_a_pin_until_its_date_or_its_end(
+    harness: Harness, by_date: bool
+) -> None:
     pair = await harness.pair()
     syphon = harness.make_syphon(pauses=pair.pauses)
     control = attrs.evolve(
@@ -137,12 +197,14 @@ async def test_a_syphon_alone_follows_a_pin_until_its_date(harness: Harness) -> 
     control.book = OrderBook(process="p1", clock=harness.clock)
     await harness.nursery.start(control.run)
     await harness.nursery.start(syphon.run)
-    order = Order(action=Action.FAILOVER, targets=("orders",), until=harness.after(100))
-    control.execute(order, ANN)
+    until = harness.after(100) if by_date else None
+    control.execute(Order(action=Action.FAILOVER, targets=("orders",), until=until), ANN)
     await harness.divert(message("1"))
-    await trio.sleep(99)
+    await trio.sleep(99.9)
     before = await harness.primary.ids(ORDERS)
-    await trio.sleep(60)
+    if not by_date:
+        control.execute(Order(action=Action.FAILBACK, targets=("orders",)), ANN)
+    await trio.sleep(0.2)
 
     assert (before, await harness.primary.ids(ORDERS)) == ([], ["1"])
-    assert [each.action for each in harness.events.of(ControlEnded)] == ["failback"]
+    assert len(harness.events.of(ControlEnded)) == by_date

@@ -6,15 +6,16 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.capabilities import SendsMany
+from gateway.capabilities import BoundsSends, EnlistsSchedules, SendsMany, Transacts
 from gateway.deadlines import client_gives
 from gateway.domain.errors import BrokerError, Outcome, OutcomeUnknown, QuotaExceeded, Unavailable
 from gateway.domain.message import AcceptedBy
-from gateway.offering import required
+from gateway.offering import offered, required
 from gateway.pairing.gathering import MOST_BYTES, MOST_SENDS, SMALL
 from gateway.pairing.options import OnUnknown
 from tests.harness.faults import Hang, LoseAnswer, Refuse
-from tests.pairing.gathering import SEND, Clients, OneByOne, clients
+from tests.harness.retained import entries
+from tests.pairing.gathering import SEND, Alone, Clients, OneByOne, clients
 from tests.pairing.harness import BILLS, ORDERS, Slow, message, refuse, virtual_time
 
 pytestmark = virtual_time
@@ -27,6 +28,30 @@ async def test_a_send_goes_at_once_if_no_other_is_under_way(harness):
     await made.send("2")
 
     assert made.primary.calls == [1, 1]
+
+
+async def test_a_send_that_is_over_leaves_nothing(harness):
+    made = await clients(harness)
+
+    def kept():
+        return entries(made.broker) - entries(made.broker.pair)
+
+    before = kept()
+    await made.broker.send(ORDERS, [message("1")])
+    await made.begin()
+    await made.together("2", "3")
+    await trio.sleep(2.0)
+
+    assert sorted(await harness.primary.ids()) == ["1", "2", "3", "first"]
+    assert kept() == before
+
+
+@pytest.mark.parametrize("capability", [BoundsSends, EnlistsSchedules, SendsMany, Transacts])
+async def test_a_pair_that_gathers_offers_what_the_pair_does(harness, capability):
+    made = await clients(harness, harness.primary.store)
+
+    assert offered(made.broker.pair, capability) is not None
+    assert offered(made.broker, capability) is not None
 
 
 async def test_sends_that_arrive_together_share_a_call(harness):
@@ -160,9 +185,12 @@ async def test_a_send_whose_client_gives_its_time_goes_alone(harness):
     assert sorted(made.primary.calls) == [1, 1, 2]
 
 
-@pytest.mark.parametrize(("together", "calls"), [(True, [1, 2]), (False, [1, 1, 1])])
-async def test_without_a_pipeline_sends_share_a_request_or_go_alone(harness, together, calls):
-    made = await clients(harness, OneByOne(harness.primary.broker, together))
+@pytest.mark.parametrize(
+    ("kind", "together", "calls"),
+    [(OneByOne, True, [1, 2]), (OneByOne, False, [1, 1, 1]), (Alone, False, [1, 1, 1])],
+)
+async def test_without_a_pipeline_sends_share_a_request_or_go_alone(harness, kind, together, calls):
+    made = await clients(harness, kind(harness.primary.broker, together))
     await made.begin()
 
     await made.together("1", "2")
@@ -243,3 +271,7 @@ async def test_sends_in_order_keep_their_call(harness):
 
     assert found == [None, None]
     assert made.primary.calls == [1, 2]
+
+
+async def test_a_call_has_64_sends_of_64_kibibytes_and_four_times_as_many_bytes():
+    assert (MOST_SENDS, SMALL, MOST_BYTES) == (64, 65536, 4 * 65536)

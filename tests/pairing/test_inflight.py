@@ -208,6 +208,27 @@ async def test_a_sender_that_finds_no_room_may_come_again_after_a_second():
     assert error.retry_after == 1.0
 
 
+@pytest.mark.parametrize(
+    ("order", "began"), [({"in_order": True}, ["first", "second"]), ({}, ["second", "first"])]
+)
+async def test_a_send_in_order_waits_until_the_one_before_it_has_begun(
+    inflight, nursery, order, began
+):
+    found = []
+
+    async def reserve_and_note(name, size):
+        async with inflight.reserve(ORDERS, size, math.inf, **order):
+            found.append(name)
+
+    async with inflight.reserve(ORDERS, 200, math.inf):
+        nursery.start_soon(reserve_and_note, "first", 200)
+        await wait_all_tasks_blocked()
+    await reserve_and_note("second", 50)  # there is room, and the first has not run yet
+    await wait_all_tasks_blocked()
+
+    assert found == began
+
+
 async def _pass_through(inflight, entity, size):
     async with inflight.reserve(entity, size, trio.current_time() + 1.0):
         pass

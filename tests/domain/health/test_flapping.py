@@ -66,9 +66,8 @@ def test_a_time_in_good_health_is_moved_to_the_clock_of_another_process():
 
 
 def test_a_clock_that_began_long_ago_makes_no_history_shorter():
-    damping = flapped(1).after_return(1000.0)
-
-    assert [damping.is_over(now) for now in (1299.9, 1300.0)] == [False, True]
+    for damping in (CALM.after_return(1000.0), flapped(1).after_return(1000.0)):
+        assert [damping.is_over(now) for now in (1299.9, 1300.0)] == [False, True]
 
 
 def test_flaps_are_counted_up_to_five():
@@ -78,3 +77,8 @@ def test_flaps_are_counted_up_to_five():
 def test_an_entity_that_never_returned_is_on_no_trial():
     assert not CALM.on_trial
     assert Damping(level=1, well_since=0.0).after_failure(1.0).level == 1
+
+
+@pytest.mark.parametrize("damping", [CALM, Damping(level=2)])
+def test_a_failure_in_trouble_changes_no_history(damping):
+    assert damping.after_failure(5.0) == damping

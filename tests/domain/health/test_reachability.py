@@ -20,6 +20,20 @@ def test_a_connection_that_cannot_be_made_is_evidence_at_once(namespace):
     assert namespace.reason == "refused"
 
 
+def test_a_namespace_is_lost_since_the_first_evidence(namespace):
+    namespace.unconnected("refused", 5.0)
+    namespace.unconnected("refused", 7.0)
+    first = namespace.since
+    namespace.answered(8.0)
+    namespace.unconnected("refused", 9.0)
+
+    assert (first, namespace.since) == (5.0, 9.0)
+
+
+def test_three_silent_entities_are_several():
+    assert SILENT == 3
+
+
 def test_silence_is_evidence_when_it_is_that_of_several_entities(namespace):
     fall_silent(namespace, SILENT - 1)
     fall_silent(namespace, SILENT - 1)
@@ -33,6 +47,7 @@ def test_silence_is_evidence_when_it_is_that_of_several_entities(namespace):
 def test_one_silent_entity_speaks_against_all_others(namespace):
     namespace.silent("one", 0.0, 2.0)
 
+    assert namespace.is_any_silent is True
     assert namespace.is_silent_beside("another")
     assert not namespace.is_silent_beside("one")
     assert not namespace.is_lost

@@ -5,8 +5,9 @@ from gateway.domain.health.reachability import FEWEST, LAST, WITHIN, SlowCalls
 
 def calls(*slow, rate=0.5, apart=1.0):
     """Note these sends; return after each whether too many were slow."""
-    window = SlowCalls(rate, 0.0)
-    return [window.record(number * apart, slow=each) for number, each in enumerate(slow)]
+    began = 1000.0
+    window = SlowCalls(rate, began)
+    return [window.record(began + number * apart, slow=each) for number, each in enumerate(slow)]
 
 
 def test_too_many_are_slow_when_their_share_reaches_the_rate():

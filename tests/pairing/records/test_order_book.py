@@ -55,6 +55,10 @@ def override(target: str, seconds: float, *excepted: str) -> Override:
     )
 
 
+def test_a_process_that_begins_knows_no_orders(book: OrderBook) -> None:
+    assert (book.own, book.others, book.others_until, book.reload) == ((), (), None, 0)
+
+
 def test_a_revision_is_the_time_in_milliseconds(book: OrderBook) -> None:
     assert book.revision == 0
 
@@ -79,6 +83,39 @@ def test_a_request_to_reload_is_newer_than_those_of_others(book: OrderBook) -> N
     book.ask_reload()
 
     assert (alone, book.reload) == (NOW, NOW + 5001)
+
+
+def test_a_request_to_reload_is_told_at_once(book: OrderBook) -> None:
+    book.ask_reload()
+
+    assert book.given.version == 1
+
+
+@pytest.mark.parametrize(
+    ("heard", "reloads"),
+    [
+        ((-1,), 0),
+        ((0,), 0),
+        ((1,), 1),
+        ((1, 1), 1),
+        ((1, 2), 2),
+        ((5, 1, 5), 1),
+    ],
+)
+def test_a_process_reloads_for_each_newer_request_that_is_from_after_its_start(
+    book: OrderBook, heard: tuple[int, ...], reloads: int
+) -> None:
+    for milliseconds in heard:
+        book.hear_reload(NOW + milliseconds)
+
+    assert book.reloads.version == reloads
+
+
+def test_the_orders_of_others_are_in_force_and_listed(book: OrderBook) -> None:
+    book.learn([of_another(1)])
+
+    assert book.others == (of_another(1),)
+    assert [each.target for each in book.in_force().pins] == ["orders"]
 
 
 def test_orders_from_before_a_restart_come_beside_those_that_are_known(book: OrderBook) -> None:
@@ -117,7 +154,7 @@ def test_orders_of_others_hold_from_the_last_time_that_they_are_heard(
 ) -> None:
     assert book.learn([of_another(1)])
     first = book.others_until
-    clock.date += timedelta(seconds=1)
+    clock.date += 0.9 * ORDERS_HOLD / 3
 
     assert not book.learn([of_another(1)])
     soon = book.others_until

@@ -273,10 +273,10 @@ async def test_of_the_records_of_a_process_the_highest_revision_counts(
 ) -> None:
     secondary.put(record(pid=1, revision=1))
     at = VirtualClock()() - older
-    secondary.put(record(pid=2, revision=revision, at=at))
+    secondary.put(record(pid=2, revision=revision, at=at), record("q", pid=3))
     known = await reader.look()
 
-    assert [each.pid for each in known.alive] == [2 if counts else 1]
+    assert {each.pid for each in known.alive} == {2 if counts else 1, 3}
 
 
 @pytest.mark.parametrize(
@@ -289,12 +289,13 @@ async def test_of_the_records_of_a_process_the_highest_revision_counts(
     ],
     ids=["later", "the same", "earlier", "the clock was set back"],
 )
+@pytest.mark.parametrize("before", ["", "1"])
 async def test_of_the_heartbeats_of_an_earlier_version_the_latest_counts(
-    secondary: Shown, reader: RecordReader, later: timedelta, counts: bool
+    secondary: Shown, reader: RecordReader, later: timedelta, counts: bool, before: str
 ) -> None:
     now = VirtualClock()()
-    for pid, at in ((1, now), (2, now + later)):
-        secondary.put(record(pid=pid, version="", at=at))
+    for pid, at, version in ((1, now, before), (2, now + later, "")):
+        secondary.put(record(pid=pid, version=version, at=at))
     known = await reader.look()
 
     assert [each.pid for each in known.alive] == [2 if counts else 1]
@@ -534,6 +535,21 @@ async def test_an_expired_record_on_a_stream_hides_no_other(streamed: RecordRead
     known = await streamed.look()
 
     assert [each.process for each in (*known.alive, *known.stale)] == ["alive"]
+
+
+async def test_an_expired_record_on_a_stream_that_was_created_again_is_old_too(
+    streamed: RecordReader,
+) -> None:
+    secondary: Any = streamed.secondary
+    secondary.put(record("first"))
+    await streamed.look()
+    secondary.shown.letters.clear()
+    expired = record("dead", at=VirtualClock()() - timedelta(hours=1))
+    secondary.shown.put_body(body_of(expired, LABEL, KEYS), "another")
+    secondary.put(record("alive"))
+    known = await streamed.look()
+
+    assert {each.process for each in (*known.alive, *known.stale)} == {"first", "alive"}
 
 
 async def test_a_record_that_comes_to_a_stream_later_has_just_come(

@@ -4,12 +4,14 @@ import random
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import count, pairwise
+from typing import Any
 
 import attrs
 import pytest
 import trio
 
 from gateway.changes import Changes
+from gateway.domain.billing import UPKEEP
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -31,6 +33,7 @@ from gateway.pairing.records.writer import (
     LAST_WORD,
     SELDOM,
     SOON,
+    USUAL,
     RecordWriter,
 )
 from tests.pairing.harness import LABEL, Events, virtual_time
@@ -52,10 +55,12 @@ class Secondary:
     hangs: bool = False
     asked: list[float] = attrs.field(factory=list)  # when each record came, also if it was refused
     left: list[Message] = attrs.field(factory=list)
+    upkeep: set[bool] = attrs.field(factory=set)  # whether a send is one of Pairgate's own
     made: int = 0
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         self.asked.append(trio.current_time())
+        self.upkeep.add(UPKEEP.get())
         await self._strike("send")
         self.left += messages
 
@@ -105,7 +110,11 @@ class Process:
         usual = {"interval": 1.0, "gateway": GatewayRecord()}
         return record_of(**{**usual, **self.told})
 
-    def writer(self, *, interval: float = INTERVAL, first_after: float = 0.0) -> RecordWriter:
+    def writer(self, **options: Any) -> RecordWriter:
+        return self.bare_writer(**{"urgent": self.urgent, "on_left": self._note, **options})
+
+    def bare_writer(self, *, interval: float = INTERVAL, **options: Any) -> RecordWriter:
+        """A writer that hears of no urgent news, and tells nobody when it has left a record."""
         numbers = count()
         return RecordWriter(
             secondary=self.secondary,  # type: ignore[arg-type]
@@ -116,9 +125,7 @@ class Process:
             rng=random.Random(1),
             new_id=lambda: f"id-{next(numbers)}",
             observer=self.events,
-            urgent=self.urgent,
-            on_left=self._note,
-            first_after=first_after,
+            **options,
         )
 
     async def run(self, seconds: float, **options: float) -> None:
@@ -247,6 +254,12 @@ async def test_a_record_tells_its_number_and_when_to_expect_the_next_ones(
     assert not any(each.ended for each in others)
     assert [each.message_id for each in secondary.left[:2]] == ["id-0", "id-1"]
     assert secondary.left[0].content_type == "application/json"
+
+
+async def test_a_record_is_a_send_of_pairgates_own(secondary: Secondary, process: Process) -> None:
+    await process.run(1.0)
+
+    assert secondary.upkeep == {True}
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -423,6 +436,11 @@ class Streaming:
     """A namespace with streams, which notes how one is made."""
 
     streams: list[tuple[timedelta, int]] = attrs.field(factory=list)
+    left: list[Message] = attrs.field(factory=list)
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.left += messages
 
     async def create_stream(self, stream: EntityPath, *, keeps: timedelta, most: int) -> None:
         await trio.lowlevel.checkpoint()
@@ -441,3 +459,30 @@ async def test_a_stream_of_records_keeps_an_hour_and_32_mebibytes() -> None:
     await place.create()
 
     assert secondary.streams == [(timedelta(hours=1), 32 * 1024 * 1024)]
+
+
+async def test_a_record_is_left_on_a_stream_without_reading_it(events: Events) -> None:
+    secondary = Streaming()
+    await Process(secondary, events).run(1.0)  # type: ignore[arg-type]
+
+    assert len(secondary.left) == 2
+
+
+async def test_a_writer_keeps_its_source_of_keys(process: Process) -> None:
+    with pytest.raises(attrs.exceptions.FrozenAttributeError):
+        process.writer().keys = lambda: KEYS
+
+
+async def test_a_process_without_urgent_news_leaves_its_first_record_at_once(
+    secondary: Secondary, process: Process, nursery: trio.Nursery
+) -> None:
+    began = trio.current_time()
+    await nursery.start(process.bare_writer().run)
+    await trio.sleep(1.0)
+
+    assert secondary.asked == [began]
+
+
+async def test_a_record_is_left_in_ten_minutes_and_figures_in_two() -> None:
+    assert (USUAL, FIGURES, SELDOM) == (600.0, 120.0, 600.0)
+    assert (ANSWER_LIMIT, SOON, LAST_WORD) == (5.0, 2.0, 1.0)

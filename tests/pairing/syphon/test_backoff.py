@@ -1,21 +1,24 @@
 """The syphon backs off from an entity, and restarts with small sends."""
 
+import math
 import random
 
+import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Busy, Unavailable, Unreachable
+from gateway.domain.errors import Busy, EntityNotFound, Unavailable, Unreachable
 from gateway.domain.events.gateway import SyphonBackedOff
 from gateway.domain.failover import State
+from gateway.domain.operators.control import Override
 from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.backoff import EntityBackoffs
 from gateway.store.local.memory import MemoryBroker
-from tests.harness.clocks import VirtualClock
+from tests.harness.clocks import START, VirtualClock
 from tests.harness.retained import entries
 from tests.pairing.harness import BILLS, LABEL, ORDERS, load_of, virtual_time
 
@@ -27,9 +30,9 @@ OUT = Unavailable("out")
 
 @pytest.fixture
 def make(events):
-    def make(states=None, **bounds):
+    def make(states=None, primary=None, **bounds):
         rng = random.Random(1)
-        load = load_of(MemoryBroker(VirtualClock(), rng))
+        load = load_of(primary or MemoryBroker(VirtualClock(), rng))
         return EntityBackoffs(
             rng=rng, observer=events, load=load, largest=8, states=states, **bounds
         )
@@ -244,9 +247,29 @@ async def test_a_trial_that_fails_closes_a_half_open_entity(make, half_open):
 async def test_a_trial_that_is_busy_says_nothing_of_a_half_open_entity(make, half_open):
     backoffs = make(half_open)
 
-    backoffs.finish(backoffs.begin(ORDERS), Busy())
+    for _ in range(9):
+        trial = backoffs.begin(ORDERS)
+        backoffs.finish(trial, Busy())
+        backoffs.release(trial)
 
     assert half_open.state_of(ORDERS) is State.HALF_OPEN
+
+
+async def test_a_trial_that_succeeds_too_late_is_a_failure(make, half_open):
+    backoffs = make(half_open)
+    trial = backoffs.begin(ORDERS)
+    await trio.sleep(half_open.options.slowest_success)
+    backoffs.finish(trial, None)
+
+    assert half_open.state_of(ORDERS) is State.SECONDARY
+
+
+async def test_a_failure_that_is_no_trials_says_nothing_of_a_healthy_entity(make, states):
+    backoffs = make(states)
+
+    backoffs.finish(backoffs.begin(ORDERS), OUT)
+
+    assert states.state_of(ORDERS) is State.PRIMARY
 
 
 async def test_a_trial_that_succeeds_counts(make, half_open):
@@ -324,6 +347,7 @@ async def test_a_backoff_after_an_outage_ends_with_it_and_any_other_goes_on(make
     await backoffs.wait_until_resumed(ORDERS)
 
     assert trio.current_time() - began == pytest.approx(0.0 if ends else 8.0)
+    assert backoffs.backing_off == 0
     assert backoffs.begin(ORDERS).most == 1
 
 
@@ -431,3 +455,243 @@ async def test_a_send_that_a_suspect_entity_accepts_in_time_makes_it_well(make, 
     backoffs.finish(permit, None)
 
     assert (suspect, states.state_of(ORDERS)) == (State.SUSPECT, State.PRIMARY)
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(-0.1, State.PRIMARY), (0.0, State.SUSPECT)])
+async def test_a_send_that_a_suspect_entity_accepts_too_late_leaves_it_in_doubt(
+    make, states, seconds, state
+):
+    backoffs = make(states)
+    permit = backoffs.begin(ORDERS)
+    backoffs.silent(permit)
+    await trio.sleep(states.options.slowest_success + seconds)
+    backoffs.finish(permit, None)
+
+    assert states.state_of(ORDERS) is state
+
+
+# Waiting
+
+
+@attrs.define(eq=False)
+class Waiting:
+    """Notes when a wait returns, and with which answer."""
+
+    returned: list[tuple[float, object]] = attrs.field(factory=list)
+
+    async def run(self, wait, *arguments):
+        began = trio.current_time()
+        answer = await wait(*arguments)
+        self.returned.append((trio.current_time() - began, answer))
+
+
+def lose(backoffs):
+    backoffs.load.failed(BILLS, trio.current_time(), Unreachable("refused"))
+
+
+def pause(backoffs):
+    override = Override(target="orders", reason="", operator="ann", since=START)
+    backoffs.pauses.overrides.add([override])
+    backoffs.pauses.apply()
+
+
+def fail(backoffs):
+    backoffs.back_off(ORDERS, PAUSE, "out")
+
+
+@pytest.mark.parametrize("happens", [lose, pause, fail])
+async def test_an_entity_is_suspended_at_once_by_all_that_suspends_it(
+    make, states, nursery, happens
+):
+    backoffs, waiting, change = make(states), Waiting(), Waiting()
+    nursery.start_soon(waiting.run, backoffs.wait_until_suspended, ORDERS)
+    nursery.start_soon(change.run, backoffs.wait_change)
+    await trio.sleep(5.0)
+    happens(backoffs)
+    await wait_all_tasks_blocked()
+
+    assert backoffs.is_suspended(ORDERS)
+    assert (waiting.returned, change.returned) == ([(5.0, None)], [(5.0, None)])
+
+
+async def test_an_entity_that_is_suspended_already_is_not_waited_for(make):
+    backoffs, waiting = make(), Waiting()
+    fail(backoffs)
+    await waiting.run(backoffs.wait_until_suspended, ORDERS)
+
+    assert waiting.returned == [(0.0, None)]
+
+
+async def test_the_end_of_a_try_lets_the_next_one_begin_at_once(make, nursery):
+    backoffs, waiting = make(), Waiting()
+    fail(backoffs)
+    await trio.sleep(10.0)
+    tried = backoffs.begin(ORDERS)
+    nursery.start_soon(waiting.run, backoffs.wait_until_resumed, ORDERS)
+    await trio.sleep(3.0)
+    backoffs.release(tried)
+    await wait_all_tasks_blocked()
+
+    assert waiting.returned == [(3.0, None)]
+
+
+async def test_an_answer_of_any_entity_to_the_gateway_ends_a_backoff_at_once(make, states, nursery):
+    backoffs, waiting = make(states), Waiting()
+    states.failed(states.begin(BILLS), Unreachable("refused"))
+    backoffs.back_off(ORDERS, PAUSE, "out", outage_at=trio.current_time())
+    nursery.start_soon(waiting.run, backoffs.wait_until_resumed, ORDERS)
+    await trio.sleep(2.0)
+    states.sent(states.begin(EntityPath("cards")))
+    await wait_all_tasks_blocked()
+
+    assert waiting.returned == [(2.0, None)]
+
+
+async def test_a_success_lets_other_sends_begin_before_the_try_is_released(make):
+    backoffs = make()
+    fail(backoffs)
+    await trio.sleep(10.0)
+    backoffs.begin(ORDERS)
+    backoffs.confirm(ORDERS)
+
+    assert backoffs.begin(ORDERS) is not None
+
+
+async def test_messages_are_received_once_the_primary_is_found(make, nursery):
+    backoffs, waiting = make(), Waiting()
+    await waiting.run(backoffs.wait_for_more)
+    lose(backoffs)
+    nursery.start_soon(waiting.run, backoffs.wait_for_more)
+    await trio.sleep(5.0)
+    backoffs.confirm(ORDERS, began=trio.current_time())
+    await wait_all_tasks_blocked()
+
+    assert waiting.returned == [(0.0, False), (5.0, True)]
+
+
+async def test_no_message_is_received_while_a_send_waits_for_room(make, nursery):
+    backoffs, waiting = make(), Waiting()
+    lose(backoffs)
+    backoffs.confirm(ORDERS, began=trio.current_time())
+
+    async def send():
+        async with backoffs.load.room(ORDERS):
+            await trio.sleep(5.0)
+
+    for _ in range(backoffs.load.limit + 1):
+        nursery.start_soon(send)
+    await wait_all_tasks_blocked()
+    await waiting.run(backoffs.wait_for_more)
+
+    assert waiting.returned == [(5.0, False)]
+
+
+async def test_an_entity_has_failed_until_the_primary_accepts_a_message_for_it(make):
+    backoffs = make()
+    failed = [backoffs.failed(ORDERS)]
+    fail(backoffs)
+    failed.append(backoffs.failed(ORDERS))
+    backoffs.confirm(ORDERS)
+    failed.append(backoffs.failed(ORDERS))
+
+    assert failed == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "returned"),
+    [("none", (5.0, True)), ("accepted", (2.0, True)), ("failed", (2.0, False))],
+)
+async def test_the_outcome_of_a_try_is_waited_for_some_time(make, nursery, outcome, returned):
+    backoffs, waiting = make(), Waiting()
+    fail(backoffs)
+    await trio.sleep(10.0)
+    nursery.start_soon(waiting.run, backoffs.wait_for_outcome, ORDERS, 5.0)
+    await trio.sleep(2.0)
+    if outcome == "accepted":
+        backoffs.confirm(ORDERS)
+    elif outcome == "failed":
+        fail(backoffs)
+    await trio.sleep(5.0)
+
+    assert waiting.returned == [returned]
+
+
+async def test_a_spread_time_is_up_to_a_fifth_longer(make):
+    backoffs = make()
+    spread = [backoffs.spread(10.0) for _ in range(100)]
+
+    assert 10.0 <= min(spread) < 10.5
+    assert 11.5 < max(spread) <= 12.0
+
+
+# Silent and missing entities
+
+
+@attrs.frozen
+class Probed:
+    """A primary whose answers to probes never come, unless `answers`; it counts them."""
+
+    answers: bool = False
+    probes: list[EntityPath] = attrs.field(factory=list)
+
+    async def probe(self, entity):
+        self.probes.append(entity)
+        await trio.sleep(0.0 if self.answers else math.inf)
+
+
+async def test_an_entity_without_an_answer_to_send_and_probe_is_suspended(make):
+    backoffs = make(primary=Probed())
+    await backoffs.load.ask(ORDERS)
+
+    assert backoffs.is_suspended(ORDERS)
+    assert not backoffs.is_suspended(BILLS)
+
+
+@pytest.mark.parametrize("is_outage", [True, False])
+async def test_an_entity_is_probed_after_a_failure_that_counts_as_an_outage(
+    make, nursery, is_outage
+):
+    primary = Probed(answers=True)
+    backoffs = make(primary=primary)
+    await nursery.start(backoffs.load.run)
+    backoffs.back_off(ORDERS, PAUSE, "out", outage_at=trio.current_time() if is_outage else None)
+    await trio.sleep(5.0)
+
+    assert primary.probes == ([ORDERS] if is_outage else [])
+
+
+async def missing(make_states):
+    """Failed over, and found missing by a probe."""
+    states = make_states(failover_interval=0.0)
+    states.failed(states.begin(ORDERS), OUT)
+    states.record_unreachable(ORDERS, EntityNotFound("none"))
+    return states
+
+
+async def test_a_missing_entity_that_failed_over_is_tried_after_the_grace(make, make_states):
+    backoffs, waiting = make(await missing(make_states), gone_grace=10.0), Waiting()
+    await waiting.run(backoffs.wait_until_resumed, ORDERS)
+    [(_, seconds)] = backoffs.gone().items()
+
+    assert waiting.returned == [(10.0, None)]
+    assert seconds == 10.0
+
+
+async def test_a_missing_entity_is_tried_at_once_without_a_grace(make, make_states):
+    backoffs = make(await missing(make_states), gone_grace=0.0)
+
+    assert not backoffs.is_suspended(ORDERS)
+
+
+async def test_a_missing_entity_that_an_operator_pinned_is_not_tried(make, make_states):
+    states = await missing(make_states)
+    states.force_over(ORDERS)
+    states.record_unreachable(ORDERS, EntityNotFound("none"))
+    backoffs = make(states, gone_grace=10.0)
+    suspended = []
+    for _ in range(3):
+        suspended.append(backoffs.is_suspended(ORDERS))
+        await trio.sleep(10.0)
+
+    assert states.unreachable(ORDERS) is not None
+    assert suspended == [True] * 3
