@@ -278,3 +278,21 @@ async def test_a_window_is_empty_when_its_last_batch_has_ended(nursery):
     await batches.wait_empty()
 
     assert trio.current_time() - started == 3.0
+
+
+@pytest.mark.parametrize(("largest", "limit"), [(100, 10), (4, 4)])
+async def test_after_a_return_a_batch_has_ten_messages_at_most(largest, limit):
+    batches = make_window(largest)
+    batches.start_again()
+
+    assert batches.limit == limit
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(10.0, 10), (10.1, 5)])
+async def test_a_batch_that_takes_more_than_a_sixth_of_a_lock_halves_the_next_ones(seconds, limit):
+    batches = make_window(10)
+    batch = batches.begin(deliveries())
+    await trio.sleep(seconds)
+    batches.finish(batch)
+
+    assert batches.limit == limit

@@ -1,5 +1,8 @@
 import random
+from itertools import pairwise
 
+import attrs
+import pytest
 import trio
 
 from gateway.domain.entity import EntityPath
@@ -218,3 +221,62 @@ async def test_gateways_that_get_their_primary_back_together_look_one_after_the_
     await trio.sleep(LATER)
 
     assert len({int(moment - began) for moment in moments}) > 10
+
+
+@attrs.define
+class Scripted:
+    """Tells these depths, one at each look, and then the last one again."""
+
+    readings: list[Reading | None]
+    looks: list[float] = attrs.field(factory=list)
+
+    async def ask(self, _seconds):
+        await trio.lowlevel.checkpoint()
+        self.looks.append(trio.current_time())
+        return self.readings[min(len(self.looks), len(self.readings)) - 1]
+
+
+async def watched(harness, *readings):
+    """A pair that is well, and the depths that its watch is told."""
+    pair, depth = await harness.pair(), Scripted(list(readings))
+    watch = OrphanWatch(depth=depth, states=pair.states, after=300.0, rng=random.Random(1))
+    await harness.nursery.start(watch.run)
+    return pair, depth
+
+
+EMPTY, WAITING = Reading(pending=0), Reading(pending=5)
+LATE = Reading(pending=0, lag=10.0)
+
+
+@pytest.mark.parametrize(
+    ("readings", "pauses"),
+    [
+        ([EMPTY], [3600.0, 3600.0]),
+        ([LATE], [310.0, 3600.0]),
+        ([WAITING], [300.0, 300.0]),
+        ([None], [300.0, 300.0]),
+    ],
+    ids=["empty", "empty by an old count", "waiting", "unknown"],
+)
+async def test_the_next_look_is_soon_unless_the_backlog_is_known_to_be_empty(
+    harness, readings, pauses
+):
+    _, depth = await watched(harness, *readings)
+    await trio.sleep(3 * 3600.0)
+
+    assert [after - before for before, after in pairwise(depth.looks[:3])] == pytest.approx(pauses)
+
+
+async def test_a_depth_that_becomes_unknown_is_no_alarm(harness):
+    await watched(harness, Reading(pending=1), None)
+    await trio.sleep(3600.0)
+
+    assert harness.events.of(BacklogOrphaned) == []
+
+
+async def test_trouble_before_the_first_look_puts_it_off(harness):
+    pair, depth = await watched(harness, WAITING)
+    pair.states.force_over(BILLS)
+    await trio.sleep(3600.0)
+
+    assert depth.looks == []
