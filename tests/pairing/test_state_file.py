@@ -17,6 +17,7 @@ from gateway.domain.failover import State
 from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy
 from gateway.domain.operators.control import Action, Operator, Order
+from gateway.domain.operators.given_orders import GivenOrder
 from gateway.pairing.entity_cache import KnownEntity
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.records.order_book import OrderBook
@@ -82,6 +83,7 @@ def test_the_case_of_a_name_is_kept():
     [
         b"",
         b"{",
+        b"[" * 100_000,
         b"\xff",
         b"[]",
         b"{}",
@@ -111,11 +113,15 @@ async def test_a_file_that_isnt_understood_is_refused_and_not_overwritten(harnes
 
 def test_a_file_of_version_1_is_read() -> None:
     entry = {"entity": "orders", "state": "secondary", "since": "2026-11-24T10:00:00+00:00"}
-    old = {"version": 1, "standings": [{**entry, "reason": "refused"}]}
+    known = [{"entity": "bills"}]
+    old = {"version": 1, "standings": [{**entry, "reason": "refused"}], "known": known}
+    found = parse(json.dumps(old).encode())
 
-    assert [(each.entity.name, each.state) for each in parse(json.dumps(old).encode()).states] == [
+    assert [(each.entity.name, each.state) for each in found.states] == [
         ("orders", State.SECONDARY)
     ]
+    assert [each.entity.name for each in found.known] == ["bills"]
+    assert found.version == 2
 
 
 async def test_a_pair_doesnt_start_over_a_file_of_another_version(harness, path):
@@ -361,6 +367,7 @@ async def test_a_file_that_cant_be_written_is_tried_again_after_five_seconds(har
     assert len(disk.writes) == 2
     [told] = harness.events.of(StateNotSaved)
     assert told.reason == f"{path}: no space left on device"
+    await pair.state.save()
     assert [each.file for each in harness.events.of(StateSaved)] == [str(path)]
 
 
@@ -398,13 +405,20 @@ async def test_a_change_is_saved_whenever_the_end_comes_after_it(harness, path, 
 
 
 @virtual_time
-async def test_without_a_change_nothing_is_written(harness, path, disk):
+@pytest.mark.parametrize("primary", [None, Identity("store", "former")])
+async def test_without_a_change_nothing_is_written(harness, path, disk, primary):
+    path.parent.mkdir()
+    path.write_bytes(build(attrs.evolve(SAVED, primary=primary)))
+    pair = harness.parts().assemble()
+    state = file_of(harness, pair, path)
+    state.restore()
     async with trio.open_nursery() as nursery:
-        await nursery.start(file_of(harness, harness.parts().assemble(), path).run)
+        await nursery.start(state.run)
         await trio.sleep(60.0)
         nursery.cancel_scope.cancel()
 
     assert disk.writes == []
+    assert pair.destination.identity == primary
 
 
 @virtual_time
@@ -589,3 +603,111 @@ async def test_pins_in_a_file_of_an_earlier_version_become_orders_given_here(har
 
     assert [each.covers("bills") for each in book.in_force().pins] == [False]
     assert [each.covers("orders") for each in book.in_force().pins] == [True]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "holds"), [(None, False), (-1.0, False), (0.0, False), (1.0, True)]
+)
+async def test_orders_of_others_hold_after_a_restart_until_their_date(
+    harness, path, seconds, holds
+):
+    now = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
+    order = GivenOrder(
+        revision=1,
+        process="p2",
+        action=Action.PAUSE,
+        targets=("bills",),
+        operator="bob",
+        at=now,
+    )
+    until = None if seconds is None else now + timedelta(seconds=seconds)
+    path.parent.mkdir()
+    path.write_bytes(build(attrs.evolve(SAVED, orders=(), followed=(order,), followed_until=until)))
+    book = OrderBook(process="p1", clock=lambda: now)
+    pair = attrs.evolve(harness.parts(), state=path, book=book).assemble()
+    pair.state.restore()
+
+    assert book.others == ((order,) if holds else ())
+    assert [each.target for each in pair.pauses.overrides] == (["bills"] if holds else [])
+
+
+# Names that extensions keep
+
+
+@attrs.define
+class Names:
+    """An extension that knows names in the end."""
+
+    known: tuple[str, ...] = ()
+    key: str = "names"
+    restored: list[tuple[str, ...]] = attrs.field(factory=list)
+
+    def restore(self, names):
+        self.restored.append(tuple(names))
+
+    def names(self):
+        return self.known
+
+
+async def restarted(harness, path, **keys):
+    """The names that an extension gets back from the file."""
+    names = Names(**keys)
+    file_of(harness, harness.parts().assemble(), path, kept=[names]).restore()
+    return names.restored
+
+
+async def ended(harness, path, names):
+    """The state file of a process that has ended in good order."""
+    state = file_of(harness, harness.parts().assemble(), path, kept=[names])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(state.run)
+        nursery.cancel_scope.cancel()
+    return state
+
+
+@virtual_time
+async def test_names_that_an_extension_knows_in_the_end_are_there_after_a_restart(
+    harness, path, disk
+):
+    await ended(harness, path, Names(("a", "b")))
+
+    assert json.loads(path.read_bytes())["names"] == ["a", "b"]
+    assert await restarted(harness, path) == [("a", "b")]
+    assert await restarted(harness, path, key="of another") == [()]
+
+
+@virtual_time
+async def test_names_that_an_extension_knows_before_the_end_are_not_told_after_a_restart(
+    harness, path, disk
+):
+    pair = harness.parts().assemble()
+    await file_of(harness, pair, path, kept=[Names(("a", "b"))]).save()
+
+    assert await restarted(harness, path) == [()]
+
+
+@virtual_time
+async def test_an_extension_learns_nothing_from_a_file_in_doubt(harness, path, disk):
+    first = harness.parts().assemble()
+    first.entity_cache.store(KnownEntity(entity=BILLS))
+    state = file_of(harness, first, path, kept=[Names(("a",))])
+    await state.save()
+    await state.doubt()
+    names, second = Names(), harness.parts().assemble()
+    file_of(harness, second, path, kept=[names]).restore()
+
+    assert not path.exists()
+    assert [each.entity for each in second.entity_cache.all()] == [BILLS]
+    assert names.restored == []
+
+
+@virtual_time
+async def test_a_file_that_cannot_be_put_in_doubt_is_told(harness, path, disk):
+    disk.broken = True
+    await file_of(harness, harness.parts().assemble(), path).doubt()
+
+    assert [str(path) in each.reason for each in harness.events.of(StateNotSaved)] == [True]
+
+
+def test_a_file_has_a_line_for_each_field_so_that_people_can_read_it():
+    assert b'\n "version": 2,\n' in build(SAVED)
