@@ -408,21 +408,6 @@ async def test_a_probe_is_of_all_entities_that_any_target_names(harness: Harness
     assert not any(each.answered for each in answer.probes.values())
 
 
-async def test_a_probe_of_many_entities_is_of_the_sixteen_that_failed_first(
-    harness: Harness,
-) -> None:
-    pair, control = await steered(harness, failover_interval=0.0)
-    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
-    names = [f"queue-{number}" for number in range(18)]
-    for name in names:
-        await send(pair, entity=EntityPath(name))()
-        await trio.sleep(0.1)
-
-    answer = await control.probe(ProbeOrder(targets=("queue-*",)), ANN)
-
-    assert (list(answer.probes), answer.more) == (names[:16], 2)
-
-
 async def test_a_pair_without_a_prober_probes_nothing(harness: Harness) -> None:
     pair, control = await steered(harness)
     control.prober = None

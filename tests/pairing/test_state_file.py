@@ -696,9 +696,13 @@ async def test_an_extension_learns_nothing_from_a_file_in_doubt(harness, path, d
     names, second = Names(), harness.parts().assemble()
     file_of(harness, second, path, kept=[names]).restore()
 
-    assert not path.exists()
+    was_there = path.exists()
+    await file_of(harness, second, path).save()
+
+    assert not was_there
     assert [each.entity for each in second.entity_cache.all()] == [BILLS]
     assert names.restored == []
+    assert [each.name for each in path.parent.iterdir()] == ["state.json"]
 
 
 @virtual_time
