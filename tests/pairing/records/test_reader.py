@@ -541,7 +541,7 @@ async def test_an_expired_record_on_a_stream_that_was_created_again_is_old_too(
     streamed: RecordReader,
 ) -> None:
     secondary: Any = streamed.secondary
-    secondary.put(record("first"))
+    secondary.put(record("first"), record("first"), record("first"))
     await streamed.look()
     secondary.shown.letters.clear()
     expired = record("dead", at=VirtualClock()() - timedelta(hours=1))

@@ -296,3 +296,7 @@ async def test_a_batch_that_takes_more_than_a_sixth_of_a_lock_halves_the_next_on
     batches.finish(batch)
 
     assert batches.limit == limit
+
+
+async def test_a_quick_batch_takes_half_a_second_at_most():
+    assert QUICK == 0.5

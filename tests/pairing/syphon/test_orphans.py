@@ -10,9 +10,11 @@ from gateway.domain.events.gateway import BacklogOrphaned
 from gateway.domain.failover import State
 from gateway.domain.message import Complete
 from gateway.pairing.depth import Reading
+from gateway.pairing.options import PairOptions
+from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.orphans import SPREAD, OrphanWatch
 from tests.harness.faults import Operation, Refuse
-from tests.pairing.harness import BILLS, QUEUE, message, reaches, send, virtual_time
+from tests.pairing.harness import BILLS, LABEL, QUEUE, message, reaches, send, virtual_time
 
 pytestmark = virtual_time
 
@@ -230,18 +232,23 @@ class Scripted:
     readings: list[Reading | None]
     looks: list[float] = attrs.field(factory=list)
 
-    async def ask(self, _seconds):
+    async def ask(self, seconds):
+        assert seconds == 30.0
         await trio.lowlevel.checkpoint()
         self.looks.append(trio.current_time())
         return self.readings[min(len(self.looks), len(self.readings)) - 1]
 
 
 async def watched(harness, *readings):
-    """A pair that is well, and the depths that its watch is told."""
-    pair, depth = await harness.pair(), Scripted(list(readings))
-    watch = OrphanWatch(depth=depth, states=pair.states, after=300.0, rng=random.Random(1))
+    """Entities that are well, and the depths that their watch is told."""
+    options = PairOptions(label=LABEL)
+    states = EntityStates(
+        options=options, clock=harness.clock, observer=harness.events, rng=random.Random(1)
+    )
+    depth = Scripted(list(readings))
+    watch = OrphanWatch(depth=depth, states=states, after=300.0, rng=random.Random(1))
     await harness.nursery.start(watch.run)
-    return pair, depth
+    return states, depth
 
 
 EMPTY, WAITING = Reading(pending=0), Reading(pending=5)
@@ -275,8 +282,8 @@ async def test_a_depth_that_becomes_unknown_is_no_alarm(harness):
 
 
 async def test_trouble_before_the_first_look_puts_it_off(harness):
-    pair, depth = await watched(harness, WAITING)
-    pair.states.force_over(BILLS)
+    states, depth = await watched(harness, WAITING)
+    states.force_over(BILLS)
     await trio.sleep(3600.0)
 
     assert depth.looks == []
