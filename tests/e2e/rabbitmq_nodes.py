@@ -27,6 +27,9 @@ from tests.harness.rabbitmq import (
     control,
     evaluate,
     keep_queues,
+    limit_memory,
+    make,
+    set_rights,
 )
 from tests.harness.servers import ServerProcess
 
@@ -64,14 +67,19 @@ class ExampleNode:
 
     async def take_rights(self, user: str) -> None:
         """The broker asks for rights once for each channel: only a new connection notices."""
-        await self.control("set_permissions", "-p", VHOST, user, "^$", "^$", "^$")
-        await self.control("close_all_user_connections", user, "its rights were taken")
+        process, reason = await self._process(), "its rights were taken"
+        await set_rights(process, user, vhost=VHOST)
+        await make(process, "rabbit_networking:close_all_user_connections", user, reason)
 
     async def give_rights(self, user: str) -> None:
         """Give the user the rights that the file of definitions gives."""
         [given] = [each for each in _read(self._definitions)["permissions"] if each["user"] == user]
         rights = [given[right] for right in ("configure", "write", "read")]
-        await self.control("set_permissions", "-p", VHOST, user, *rights)
+        await set_rights(await self._process(), user, *rights, vhost=VHOST)
+
+    async def limit_memory(self, part: float) -> None:
+        """As `rabbitmq.limit_memory`."""
+        await limit_memory(await self._process(), part)
 
     async def keep_queues(self) -> None:
         """As `rabbitmq.keep_queues`."""

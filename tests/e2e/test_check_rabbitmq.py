@@ -10,7 +10,7 @@ from click.testing import Result
 
 from gateway.demo.ports import free_port
 from tests.command_line import pairgate
-from tests.harness.rabbitmq import control, rabbitmq
+from tests.harness.rabbitmq import USER, USERS, add_user, make, rabbitmq, set_rights
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
@@ -69,19 +69,18 @@ async def test_each_fault_of_a_rabbitmq_pair_has_its_own_remedy_once(
     pair.configure(free_port())
     silent = await pair.check(), await pair.run("provision")
     async with rabbitmq(tmp_path / "rabbit") as (node, port):
-        await control(node, "add_vhost", "west")
-        await control(node, "set_permissions", "--vhost", "west", "guest", ".*", ".*", ".*")
+        await make(node, "rabbit_vhost:add", "west", USER)
+        await set_rights(node, USER, ".*", ".*", ".*", vhost="west")
         pair.configure(port, password="wrong")
         refused = await pair.check(), await pair.run("provision")
         created = await pair.run("create", "queue", "orders", "--namespace", "east")
         pair.configure(port)
         missing = await pair.check()
-        await control(node, "add_user", "reader", "reader")
-        await control(node, "set_permissions", "reader", "^$", "^$", ".*")
-        await control(node, "set_permissions", "--vhost", "west", "reader", "^$", "^$", ".*")
+        await add_user(node, "reader", "reader", "^$", "^$", ".*")
+        await set_rights(node, "reader", "^$", "^$", ".*", vhost="west")
         pair.configure(port, user="reader", password="reader")
         without_rights = await pair.run("provision")
-        await control(node, "clear_permissions", "reader")
+        await make(node, f"{USERS}:clear_permissions", "reader", "/", USER)
         without_vhost = await pair.check()
 
     assert bad(silent[0]) == [f"{space}: {REFUSED}" for space in SPACES]

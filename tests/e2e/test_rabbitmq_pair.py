@@ -125,11 +125,11 @@ async def let_through(harness: Harness) -> None:
 
 
 async def raise_alarm(harness: Harness) -> None:
-    await harness.north.control("set_vm_memory_high_watermark", "0.000001")
+    await harness.north.limit_memory(0.000001)
 
 
 async def end_alarm(harness: Harness) -> None:
-    await harness.north.control("set_vm_memory_high_watermark", "0.4")
+    await harness.north.limit_memory(0.4)
 
 
 Act = Callable[[Harness], Awaitable[None]]

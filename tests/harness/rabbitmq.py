@@ -6,6 +6,7 @@ RabbitMQ 4 is Debian 13's, unpacked by `unpack.sh`: `make` does so. For its proc
 folder takes the place of /usr.
 """
 
+import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from tests.harness.lasting import Lasting
 from tests.harness.servers import ServerFailed, ServerProcess, answers, kill, running
 
 USER: Final = "guest"  # and its password
+USERS: Final = "rabbit_auth_backend_internal"  # the module of Erlang
 MANAGEMENT: Final = "rabbitmq_management"  # the plugin
 _HOMES: Final = "usr/lib/rabbitmq/lib"  # below the root
 _BENEATH: Final = 'mount --bind "$0" /usr && exec "$@"'
@@ -122,7 +124,8 @@ def control_command(node: ServerProcess) -> list[str]:
 
 async def control(node: ServerProcess, *arguments: str) -> str:
     """
-    Run `rabbitmqctl` for a running node; return its output. A call takes a second.
+    Run `rabbitmqctl` for a running node; return its output. A call takes a second of a processor:
+    `make` and `evaluate` do without.
 
     Raises:
         ServerFailed: the command failed.
@@ -167,6 +170,51 @@ async def evaluate(node: ServerProcess, expression: str) -> str:
     if done.returncode or not printed.startswith(_OK):
         raise ServerFailed(f"erl_call: {printed} {done.stderr.decode(errors='replace')}")
     return printed.removeprefix(_OK).removesuffix("}")
+
+
+async def make(node: ServerProcess, function: str, *arguments: str | float) -> None:
+    """
+    Make a change by an Erlang function that returns `ok`; texts become binaries.
+
+    Raises:
+        ServerFailed: as `evaluate`, or the function returned something else.
+    """
+    terms = ", ".join(
+        f"<<{json.dumps(each)}/utf8>>" if isinstance(each, str) else f"{each:f}"
+        for each in arguments
+    )
+    result = await evaluate(node, f"{function}({terms}).")
+    if result != "ok":
+        raise ServerFailed(f"{function}: {result}")
+
+
+async def add_user(node: ServerProcess, name: str, password: str, *rights: str) -> None:
+    """Add a user with these rights, or without any: as `set_rights`, which raises the same."""
+    await make(node, f"{USERS}:add_user", name, password, USER)
+    await set_rights(node, name, *rights)
+
+
+async def set_rights(
+    node: ServerProcess,
+    name: str,
+    configure: str = "^$",
+    write: str = "^$",
+    read: str = "^$",
+    *,
+    vhost: str = "/",
+) -> None:
+    """Set the rights of a user in a vhost; without any that are named it has none. As `make`."""
+    await make(node, f"{USERS}:set_permissions", name, vhost, configure, write, read, USER)
+
+
+async def delete_user(node: ServerProcess, name: str) -> None:
+    """Delete a user, whose connections end. Raises as `make`."""
+    await make(node, f"{USERS}:delete_user", name, USER)
+
+
+async def limit_memory(node: ServerProcess, part: float) -> None:
+    """Set the part of the machine's memory above which there is an alarm. Raises as `make`."""
+    await make(node, "vm_memory_monitor:set_vm_memory_high_watermark", part)
 
 
 async def keep_queues(node: ServerProcess) -> None:

@@ -37,7 +37,17 @@ from gateway.ports import Receiver
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, DeadLinks, Link, Pass, ResetAtOnce
 from tests.harness.folders import in_memory
-from tests.harness.rabbitmq import USER, LastingNode, control, keep_queues
+from tests.harness.rabbitmq import (
+    USER,
+    USERS,
+    LastingNode,
+    add_user,
+    delete_user,
+    keep_queues,
+    limit_memory,
+    make,
+    set_rights,
+)
 from tests.harness.servers import frozen
 
 pytestmark = pytest.mark.live
@@ -90,12 +100,13 @@ async def with_queues(
 @asynccontextmanager
 async def few_channels(node: LastingNode) -> AsyncIterator[None]:
     """Within the scope the user may have eight."""
-    await control(node.process, "set_user_limits", USER, '{"max-channels": 8}')
+    limits = '{"max-channels": 8}'
+    await make(node.process, f"{USERS}:set_user_limits", USER, limits, USER)
     try:
         yield
     finally:
         with trio.move_on_after(PATIENCE, shield=True):
-            await control(node.process, "clear_user_limits", USER, "all")
+            await make(node.process, f"{USERS}:clear_user_limits", USER, "all", USER)
 
 
 def message(number: object) -> Message:
@@ -357,7 +368,7 @@ async def test_in_a_memory_alarm_nothing_is_taken_and_receiving_goes_on(rabbits)
     async with rabbits.namespace("secondary") as namespace:
         await namespace.create_queue(ORDERS, QueueProperties())
         await namespace.send(ORDERS, [message("before")])
-        await control(node, "set_vm_memory_high_watermark", "0.000001")
+        await limit_memory(node, 0.000001)
         try:
             with trio.fail_after(PATIENCE), pytest.raises(Unavailable, match="memory"):
                 await send_until_refused(namespace)
@@ -366,7 +377,7 @@ async def test_in_a_memory_alarm_nothing_is_taken_and_receiving_goes_on(rabbits)
             taken = await taken_from(namespace, ORDERS, "before")
         finally:
             with trio.move_on_after(PATIENCE, shield=True):
-                await control(node, "set_vm_memory_high_watermark", "0.4")
+                await limit_memory(node, 0.4)
         await send_patiently(namespace, ORDERS, message("last"))
 
     assert "before" in taken
@@ -485,8 +496,7 @@ async def test_rights_that_were_taken_are_the_callers_fault(rabbits):
     async with rabbits.namespace("primary") as namespace:
         await namespace.create_queue(ORDERS, QueueProperties())
         inside = namespace.inside(ORDERS)
-        await control(node, "add_user", "worker", "secret")
-        await control(node, "set_permissions", "worker", "^$", "^amq\\.default$", "^$")
+        await add_user(node, "worker", "secret", "^$", "^amq\\.default$", "^$")
         async with client(namespace.port, user="worker", password="secret") as worker:
             await worker.send(inside, [message(1)])
             with refused():
@@ -494,12 +504,12 @@ async def test_rights_that_were_taken_are_the_callers_fault(rabbits):
                     await receiver.receive(1)
             with refused():
                 await worker.create_queue(EntityPath(f"{inside}2"), QueueProperties())
-            await control(node, "set_permissions", "worker", "^$", "^$", "^$")
+            await set_rights(node, "worker")
             # The broker checks again only for a new channel.
             async with client(namespace.port, user="worker", password="secret") as newcomer:
                 with refused():
                     await newcomer.send(inside, [message(2)])
-            await control(node, "delete_user", "worker")
+            await delete_user(node, "worker")
             with trio.fail_after(PATIENCE), refused():
                 await send_patiently(worker, inside, message(3))
         await namespace.send(ORDERS, [message("last")])
@@ -529,14 +539,13 @@ async def test_a_missing_right_is_told_to_each_of_many_senders(rabbits: Nodes, b
 async def powerless(rabbits: Nodes, namespace: Namespace) -> AsyncIterator[RabbitmqBroker]:
     """A client without any right."""
     node = rabbits.process("primary")
-    await control(node, "add_user", "powerless", "secret")
+    await add_user(node, "powerless", "secret")
     try:
-        await control(node, "set_permissions", "powerless", "^$", "^$", "^$")
         async with client(namespace.port, user="powerless", password="secret") as broker:
             yield broker
     finally:
         with trio.move_on_after(PATIENCE, shield=True):
-            await control(node, "delete_user", "powerless")
+            await delete_user(node, "powerless")
 
 
 async def test_a_wrong_password_is_refused(rabbits):
@@ -559,7 +568,8 @@ class Counted(Pass):
 async def test_a_limit_of_connections_is_an_outage_and_no_storm(own_node):
     node = own_node.process
     async with with_queues(own_node, ORDERS) as early:
-        await control(node, "set_vhost_limits", "-p", "/", '{"max-connections": 1}')
+        limits = '{"max-connections": 1}'
+        await make(node, "rabbit_vhost_limit:parse_set", "/", limits, USER)
         async with behind_a_proxy_at(own_node.port) as (late, proxy):
             proxy.fault = counted = Counted()
             for _ in range(100):
@@ -571,7 +581,7 @@ async def test_a_limit_of_connections_is_an_outage_and_no_storm(own_node):
                     with trio.fail_after(PATIENCE), pytest.raises(Unreachable, match="limit"):
                         await receiver.receive(1)
                     await trio.sleep(0.01)
-            await control(node, "clear_vhost_limits", "-p", "/")
+            await make(node, "rabbit_vhost_limit:clear", "/", USER)
             await send_patiently(late, ORDERS, message("last"))
 
         assert await taken_from(early, ORDERS, "last") == ["last"]

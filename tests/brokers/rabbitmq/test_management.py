@@ -23,7 +23,7 @@ from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.rabbitmq.management import ManagementLogin
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
-from tests.harness.rabbitmq import MANAGEMENT, USER, control, management_at, rabbitmq
+from tests.harness.rabbitmq import MANAGEMENT, USER, add_user, management_at, rabbitmq
 
 pytestmark = pytest.mark.live
 
@@ -292,8 +292,7 @@ async def test_a_user_without_access_to_the_plugin_is_told_what_is_missing(rabbi
     node = rabbits.process("primary")
     async with rabbits.namespace("primary") as namespace:
         await namespace.create_queue(ORDERS, QueueProperties())
-        await control(node, "add_user", "untagged", "secret")
-        await control(node, "set_permissions", "untagged", "^$", "^$", "^$")
+        await add_user(node, "untagged", "secret")
         url = rabbits.management("primary")
         async with client(
             namespace.port, user="untagged", password="secret", management=url

@@ -20,7 +20,7 @@ from gateway.pairing.pair import Pair
 from tests.brokers.pairs import pair_of, syphon_of
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Pass, Refuse
-from tests.harness.rabbitmq import control
+from tests.harness.rabbitmq import limit_memory
 
 pytestmark = pytest.mark.live
 
@@ -117,14 +117,14 @@ async def refuse(harness: Harness) -> None:
 
 
 async def alarm(harness: Harness) -> None:
-    await control(harness.nodes.process("primary"), "set_vm_memory_high_watermark", "0.000001")
+    await limit_memory(harness.nodes.process("primary"), 0.000001)
 
 
 async def heal(harness: Harness) -> None:
     harness.proxy.fault = Pass()
     # A connection that has lost bytes hangs, which would be a second outage.
     harness.proxy.reset_all()
-    await control(harness.nodes.process("primary"), "set_vm_memory_high_watermark", "0.4")
+    await limit_memory(harness.nodes.process("primary"), 0.4)
 
 
 @pytest.mark.parametrize("trouble", [black_hole, refuse, alarm], ids=lambda each: each.__name__)

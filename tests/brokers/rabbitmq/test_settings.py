@@ -23,7 +23,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import DeadLetter, Defer, Message
 from tests.brokers.rabbitmq.nodes import Nodes, client
-from tests.harness.rabbitmq import control
+from tests.harness.rabbitmq import add_user
 
 pytestmark = pytest.mark.live
 
@@ -101,8 +101,7 @@ async def test_properties_are_told_as_far_as_the_credentials_may_see_them(rabbit
     async with rabbits.namespace("primary") as namespace:
         created = await namespace.create_queue(ORDERS, wanted)
         told = await namespace.describe(ORDERS)
-        await control(node, "add_user", "stranger", "secret")
-        await control(node, "set_permissions", "stranger", "^$", "^$", "^$")
+        await add_user(node, "stranger", "secret")
         async with client(namespace.port, user="stranger", password="secret") as stranger:
             seen = await stranger.describe(namespace.inside(ORDERS))
 
@@ -178,8 +177,7 @@ async def test_to_look_needs_the_right_and_makes_no_queue(rabbits: Nodes) -> Non
     node = rabbits.process("primary")
     async with rabbits.namespace("primary") as namespace:
         await namespace.create_queue(ORDERS, QueueProperties())
-        await control(node, "add_user", "looker", "secret")
-        await control(node, "set_permissions", "looker", "^$", "^$", "^$")
+        await add_user(node, "looker", "secret")
         async with client(namespace.port, user="looker", password="secret") as looker:
             [doubt] = await looker.verify(namespace.inside(ORDERS), is_backlog=True)
 
