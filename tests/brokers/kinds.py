@@ -467,12 +467,6 @@ KINDS = [
         virtual_time=True,
     ),
     BrokerKind(
-        name="pair of memory with claims",
-        open=with_claims(pair(memory, memory, VirtualClock()), VirtualClock()),
-        can=WITH_CLAIMS,
-        virtual_time=True,
-    ),
-    BrokerKind(
         name="rabbitmq with claims",
         open=with_claims(on_rabbitmq("primary"), real_date),
         shared=True,
@@ -485,11 +479,8 @@ KINDS = [
         virtual_time=True,
     ),
     BrokerKind(
-        name="memory, announced", open=announced(memory), can=EVERYTHING | _OWN, virtual_time=True
-    ),
-    BrokerKind(
-        name="memory, watched",
-        open=watched(behind_a_cut(memory), VirtualClock()),
+        name="memory, intercepted",
+        open=watched(behind_a_cut(announced(memory)), VirtualClock()),
         can=EVERYTHING | _OWN,
         virtual_time=True,
     ),
