@@ -5,7 +5,7 @@ The names below are of several classes, in packages that don't know each other. 
 added, and a name whose classes have become one is deleted here.
 """
 
-import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -64,14 +64,15 @@ SHARED: Final = {
     for name, classes in (line.split() for line in SHARED_TEXT.strip().splitlines())
 }
 
+CLASS: Final = re.compile(r"^[ ]*class _*(\w+)[(:]", re.MULTILINE)
+
 
 def shared(sources: Iterable[str]) -> dict[str, int]:
     """The names that several classes have, whether private or not, and the number of classes."""
     classes: dict[str, int] = defaultdict(int)
     for source in sources:
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.ClassDef):
-                classes[node.name.lstrip("_")] += 1
+        for name in CLASS.findall(source):
+            classes[name] += 1
     return {name: number for name, number in sorted(classes.items()) if number > 1}
 
 
