@@ -90,7 +90,7 @@ async def test_a_frozen_primary_stalls_no_send_longer_than_two_and_a_half_second
     pair = await harness.pair()
     harness.primary.fail(Hang())
 
-    taken = await produce(harness, pair, 100.0, producers=10)
+    taken = await produce(harness, pair, 100.0, producers=10, pause=0.5)
 
     assert max(took for _, took in taken) <= 2.5
     late = [took for began, took in taken if began >= taken[0][0] + 3.0]
@@ -230,7 +230,7 @@ async def test_late_answers_fail_an_entity_over_after_the_interval_and_it_doesnt
     harness.primary.fail(Between(low, high), *operations)
     started = trio.current_time()
 
-    taken = await produce(harness, pair, 10 * MINUTE, producers=producers, pause=0.5)
+    taken = await produce(harness, pair, 10 * MINUTE, producers=producers, pause=0.5 * producers)
 
     over = moves(harness).count("secondary")
     after = [took for began, took in taken if began >= started + MINUTE + 20.0]
@@ -253,7 +253,7 @@ async def test_few_slow_answers_among_many_are_no_failure(harness):
 
     harness.primary.fail(Sometimes(), SEND)
 
-    await produce(harness, pair, 5 * MINUTE, producers=5)
+    await produce(harness, pair, 5 * MINUTE, producers=5, pause=0.3)
 
     assert "secondary" not in moves(harness)
 
