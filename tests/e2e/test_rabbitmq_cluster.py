@@ -36,6 +36,7 @@ from tests.e2e.processes import (
     Gateways,
     broker_config,
 )
+from tests.e2e.queue_home import restart_unnoticed
 from tests.e2e.rabbitmq_clusters import SharedCluster
 from tests.e2e.rabbitmq_nodes import Listed
 from tests.e2e.rabbitmq_pair import ORDERS, Installation, judged, sending
@@ -396,3 +397,9 @@ async def test_a_cluster_with_the_default_name_is_known_by_its_hosts(
         alone = await broker.identity()
 
     assert alone.kind == RABBITMQ
+
+
+async def test_neither_publishers_nor_consumers_notice_the_restart_of_a_queues_node(
+    shared_cluster: SharedCluster, gateways: Gateways
+) -> None:
+    await restart_unnoticed(shared_cluster, gateways)

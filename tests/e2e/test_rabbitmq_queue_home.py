@@ -1,156 +1,29 @@
 """
-RabbitMQ's own client through a gateway before a cluster, where the node is restarted that alone
-has a queue.
+RabbitMQ 4's cluster, where the node is restarted that alone has a queue. The same on RabbitMQ 3 is
+in `test_rabbitmq_cluster.py`, which has such a cluster.
 """
 
-import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-import pika
 import pytest
-import trio
 
-from gateway.domain.entity import EntityPath
-from tests.e2e.processes import GatewayProcess, Gateways
+from tests.e2e.processes import Gateways
+from tests.e2e.queue_home import restart_unnoticed
 from tests.e2e.rabbitmq_clusters import SharedCluster
 from tests.harness.folders import kept_in
-from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4
+from tests.harness.rabbitmq import RABBITMQ_4
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
-QUEUE = EntityPath("at-home")
-SOME = 20  # messages
-PATIENCE = 90.0  # seconds: a node starts in some ten
-CONFIG = """
-logging = {{ level = "debug" }}
 
-[namespaces.first]
-{cluster}
-
-[namespaces.second]
-url = "embedded:second.db"
-
-[pairing]
-primary = "first"
-secondary = "second"
-label = "queue-home"
-failover_interval = "1s"
-ping_interval = "1s"
-backlog_cooldown = "1s"
-enable_syphon = true
-
-[pairing.syphon]
-rescan = "1s"
-retry = {{ first = "500ms", cap = "2s" }}
-queue_retry = {{ first = "500ms", cap = "2s" }}
-
-[[endpoints]]
-protocol = "rabbitmq"
-bind = "127.0.0.1:0"
-"""
-
-
-@pytest.fixture(scope="module", params=[INSTALLED, RABBITMQ_4], ids=["RabbitMQ 3", "RabbitMQ 4"])
-def cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SharedCluster]:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedCluster]:
     yield from kept_in(
-        tmp_path_factory, "cluster", lambda folder: SharedCluster(folder, request.param)
+        tmp_path_factory, "cluster", lambda folder: SharedCluster(folder, RABBITMQ_4)
     )
-
-
-class Publisher:
-    """A connection that declares the queue before each publish, as Celery does."""
-
-    def __init__(self, gateway: GatewayProcess) -> None:
-        self.connection = pika.BlockingConnection(
-            pika.ConnectionParameters("127.0.0.1", gateway.port)
-        )
-        self.channel = self.connection.channel()
-        self.channel.confirm_delivery()
-
-    def publish(self, bodies: Sequence[bytes]) -> None:
-        for body in bodies:
-            self.channel.queue_declare(QUEUE.name, durable=True)
-            properties = pika.BasicProperties(delivery_mode=2)
-            self.channel.basic_publish("", QUEUE.name, body, properties, mandatory=True)
-
-
-class Consumer:
-    """Takes messages in a thread until it is told to end."""
-
-    def __init__(self, gateway: GatewayProcess) -> None:
-        self.port = gateway.port
-        self.bodies: list[bytes] = []
-        self.error = ""
-        self.is_ending = threading.Event()
-
-    def run(self) -> None:
-        try:
-            connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port))
-            channel = connection.channel()
-            channel.add_on_cancel_callback(self._note_cancel)
-            channel.basic_qos(prefetch_count=5)
-            channel.basic_consume(QUEUE.name, self._take, consumer_tag="only")
-            while not self.is_ending.is_set():
-                connection.process_data_events(time_limit=0.2)
-            connection.close()
-        except pika.exceptions.AMQPError as error:
-            self.error = repr(error)
-
-    def _take(self, channel: Any, method: Any, _: Any, body: bytes) -> None:
-        self.bodies.append(body)
-        channel.basic_ack(method.delivery_tag)
-
-    def _note_cancel(self, frame: Any) -> None:
-        self.error = f"cancelled: {frame}"
-
-    async def has(self, bodies: Sequence[bytes]) -> None:
-        """Return when each of these has come."""
-        with trio.fail_after(PATIENCE):
-            while not (set(bodies) <= set(self.bodies) or self.error):  # noqa: ASYNC110 a thread does it
-                await trio.sleep(0.1)
-        assert not self.error
-
-
-def numbered(kind: str) -> list[bytes]:
-    return [f"{kind} {number}".encode() for number in range(SOME)]
 
 
 async def test_neither_publishers_nor_consumers_notice_the_restart_of_a_queues_node(
     cluster: SharedCluster, gateways: Gateways
 ) -> None:
-    async with cluster.client("b", "c") as others:
-        await cluster.make_classic(QUEUE, "a", others)
-    config = CONFIG.format(cluster=cluster.url)
-    gateway = await gateways.start(config, name="gateway")
-    publisher = await trio.to_thread.run_sync(Publisher, gateway)
-    consumer = Consumer(gateway)
-    before, down, after = map(numbered, ("before", "down", "after"))
-
-    async def publish(bodies: Sequence[bytes]) -> None:
-        await trio.to_thread.run_sync(publisher.publish, bodies)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.to_thread.run_sync, consumer.run)
-        try:
-            await publish(before)
-            await consumer.has(before)
-            await cluster.stop("a")
-            try:
-                await gateway.seen("entity_state_changed")
-                await publish(down)
-            finally:
-                with trio.move_on_after(PATIENCE, shield=True):
-                    await cluster.start("a")
-            await consumer.has(down)
-            await gateway.until(lambda: gateway.count("outage_over") > 0, PATIENCE)
-            await publish(after)
-            await consumer.has(after)
-        finally:
-            consumer.is_ending.set()
-    await trio.to_thread.run_sync(publisher.connection.close)
-
-    assert consumer.error == ""
-    assert set(consumer.bodies) == {*before, *down, *after}
+    await restart_unnoticed(cluster, gateways)
