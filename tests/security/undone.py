@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -57,6 +58,11 @@ class PlantedBug(Exception):
     """No error of ours."""
 
 
+@cache
+def _is_of_a_step(file: str) -> bool:
+    return file.startswith(_PLACES) and not file.endswith("journal.py")
+
+
 @attrs.define(eq=False)
 class Bug:
     """Raises at the call of that number in a step, if the step has that many."""
@@ -81,13 +87,12 @@ class Bug:
 
     def _look(self, frame: FrameType, event: str, _argument: object) -> None:
         name, function = frame.f_code.co_filename, frame.f_code.co_name
-        if event != "call" or name.endswith("journal.py") or function == "<genexpr>":
+        if event != "call" or not _is_of_a_step(name) or function == "<genexpr>":
             return  # a generator that is closed raises nothing
-        if name.startswith(_PLACES):
-            self.calls += 1
-            if self.calls == self.number:
-                self.place = f"{name}:{function}"
-                raise PlantedBug(self.place)
+        self.calls += 1
+        if self.calls == self.number:
+            self.place = f"{name}:{function}"
+            raise PlantedBug(self.place)
 
 
 def make_namespace(store: EntityStore) -> Namespace:
@@ -220,7 +225,7 @@ def content_of(namespace: Namespace) -> object:
 
 def _queue(queue: Queue) -> object:
     content = queue._content
-    index, sessions = content.index, content.sessions
+    index, sessions, rows = content.index, content.sessions, _rows(queue)
     return {
         "entity": attrs.asdict(
             queue.entity, recurse=False, filter=lambda field, _: field.name != "journal"
@@ -228,10 +233,10 @@ def _queue(queue: Queue) -> object:
         "onward": (content.onward is None, content.onward_dead is None, content._unfinished),
         "bytes": (index.bytes, index.used),
         "dates": (index.next_due, index.next_visible, index.next_expiry, index._swept),
-        "locked": [row.sequence for row in _rows(queue) if index.is_locked(row)],
+        "locked": [row.sequence for row in rows if index.is_locked(row)],
         "quarantined": index.has_quarantined,
         "lanes": {state: _lane(index._known_lane(state) or Lane()) for state in State},
-        "rows": _rows(queue),
+        "rows": rows,
         "locks": _locks(queue._dispatch._locks),
         "sessions": sessions
         and {
@@ -270,10 +275,12 @@ def _locks(locks: Any) -> object:
 
 def differences(before: Any, after: Any, place: str = "") -> list[str]:
     """Return a text for each place where two contents differ."""
+    if before == after:
+        return []  # mostly, and at once
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             text
             for key in dict.fromkeys([*before, *after])
             for text in differences(before.get(key), after.get(key), f"{place}/{key}")
         ]
-    return [] if before == after else [f"{place}: {before} became {after}"]
+    return [f"{place}: {before} became {after}"]
