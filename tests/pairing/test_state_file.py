@@ -335,6 +335,7 @@ async def test_a_burst_of_changes_is_one_write(harness, path, disk):
 
     assert [at - started for at in disk.writes] == [pytest.approx(0.2)]
     assert len(parse(path.read_bytes()).known) == 10
+    assert harness.events.of(StateSaved) == []  # no save has failed before
 
 
 @virtual_time

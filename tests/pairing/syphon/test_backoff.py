@@ -677,6 +677,16 @@ async def test_a_missing_entity_that_failed_over_is_tried_after_the_grace(make, 
     assert seconds == 10.0
 
 
+async def test_a_missing_entity_is_suspended_for_the_whole_grace(make, make_states):
+    backoffs = make(await missing(make_states), gone_grace=10.0)
+    suspended = [backoffs.is_suspended(ORDERS)]
+    for pause in (9.5, 0.5):
+        await trio.sleep(pause)
+        suspended.append(backoffs.is_suspended(ORDERS))
+
+    assert suspended == [True, True, False]
+
+
 async def test_a_missing_entity_is_tried_at_once_without_a_grace(make, make_states):
     backoffs = make(await missing(make_states), gone_grace=0.0)
 
