@@ -60,7 +60,8 @@ PROCESSOR_DIRECT: Final = "processor, direct"
 PROCESSOR: Final = "processor, gateway"
 GO_SDK: Final = "Go SDK"
 JAVA_SDK: Final = "Java SDK"
-OTHERS: Final = ("Node SDK", GO_SDK, JAVA_SDK, "batches", "sessions", "renewals")
+NODE_SDK: Final = "Node SDK"
+OTHERS: Final = (NODE_SDK, GO_SDK, JAVA_SDK, "batches", "sessions", "renewals")
 OTHER_WAYS: Final = tuple(f"{name}, {way}" for name in OTHERS for way in ("direct", "gateway"))
 WAYS: Final = (
     *(SDK_DIRECT, SDK, DIRECT, GATEWAY, DIVERTED, PROCESSOR_DIRECT, PROCESSOR),
@@ -188,7 +189,12 @@ def build_java_client(maven: str = "mvn", java: str = "java") -> str:
     return ""
 
 
-# The clients that must be compiled.
+# The clients in other languages, by their commands, and those that must be compiled.
+FOREIGN: Final[Mapping[str, Sequence[str]]] = {
+    NODE_SDK: ("node", str(NODE_CLIENT)),
+    GO_SDK: (str(GO_CLIENT),),
+    JAVA_SDK: ("java", f"@{JAVA_OPTIONS}"),
+}
 BUILDS: Final[Mapping[str, Callable[[], str]]] = {
     GO_SDK: build_go_client,
     JAVA_SDK: build_java_client,
@@ -233,12 +239,8 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
             PROCESSOR_DIRECT: client(direct, adapter, "benchmarks.amqp_processor"),
             PROCESSOR: client(through, adapter, "benchmarks.amqp_processor"),
             **{
-                f"Node SDK, {way}": client(job, "node", str(NODE_CLIENT), module=False)
-                for way, job in ways
-            },
-            **{f"{GO_SDK}, {way}": client(job, str(GO_CLIENT), module=False) for way, job in ways},
-            **{
-                f"{JAVA_SDK}, {way}": client(job, "java", f"@{JAVA_OPTIONS}", module=False)
+                f"{name}, {way}": client(job, *command, module=False)
+                for name, command in FOREIGN.items()
                 for way, job in ways
             },
             **{
