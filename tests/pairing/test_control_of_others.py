@@ -8,7 +8,6 @@ from gateway.domain.events.control import ControlEnded
 from gateway.domain.failover import State
 from gateway.domain.health.process_records import ORDERS_HOLD
 from gateway.domain.operators.control import Action, Operator, Order
-from gateway.domain.operators.given_orders import GivenOrder
 from gateway.pairing.control import Control
 from gateway.pairing.records.order_book import OrderBook
 from gateway.pairing.records.reader import RecordReader
@@ -23,6 +22,7 @@ from tests.pairing.harness import (
     virtual_time,
 )
 from tests.pairing.records.processes import KEYS
+from tests.pairing.records.samples import order_of
 from tests.pairing.records.shown import Shown
 
 pytestmark = virtual_time
@@ -40,9 +40,7 @@ class Stand:
 
     def hear(self, action: Action, **fields: object) -> None:
         now = self.harness.clock()
-        order = GivenOrder(
-            revision=1, process="p2", action=action, operator="bob", at=now, **fields
-        )  # type: ignore[arg-type]
+        order = order_of(action, process="p2", operator="bob", at=now, **fields)
         self.control.follow((order,))
 
     def give(self, action: Action, **fields: object) -> None:
