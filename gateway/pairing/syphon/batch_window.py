@@ -59,7 +59,7 @@ class BatchWindow:
 
     largest: int  # deliveries, unless the last batch was quick
     patience: float  # seconds after which slow batches aren't waited for
-    # What a full batch of at most so many deliveries may have now.
+    # Lowers the deliveries of a full batch to what a limit of rate or time allows now.
     within: Callable[[int], int] = lambda deliveries: deliveries
     limit: int = attrs.field(init=False)
     stuck: int = attrs.field(default=0, init=False)
