@@ -97,7 +97,7 @@ LONG: Final[Mapping[str, str]] = {
     "event_readers": "--rounds 3 --seconds 4",  # 70: 8 cells of 8 s
 }
 NAMES: Final = tuple(SHORT)
-LONG_FORM: Final = "long: medians of three rounds or more"
+LONG_FORM: Final = "long: each ratio is the median of at least three rounds"
 SHORT_FORM: Final = (
     "short: a round of each, and parts of the longest; its rates and latencies say little"
 )
