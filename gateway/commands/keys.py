@@ -15,7 +15,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import key_rotation
 from gateway.app.operations.admin_choice import AdminChoice
 from gateway.app.operations.asking import ask_status, give
-from gateway.app.operations.key_rotation import ENVELOPE, KeyRotation, KeysRead
+from gateway.app.operations.key_rotation import ENVELOPE, KeyRotation, PairKeys
 from gateway.commands.admin import add_gateway
 from gateway.commands.terminal import (
     Invocation,
@@ -91,17 +91,16 @@ def rotate(invocation: Invocation, admin: AdminChoice, name: str, **given: Any) 
     gateway = _reload(loaded, admin)
     others = {} if admin.url else {kind: _reload_other(loaded, admin, kind) for kind in OTHERS}
     reached = {kind: one for kind, one in others.items() if one}
-    read: tuple[KeysRead, ...] = ()
+    pair = PairKeys()
     if name == ENVELOPE:
         reloads = [gateway, *reached.values()]
         fresh = invocation.read()
-        read = run(_ask_until, fresh, admin, _has_read(fresh, reloads), given["wait"])
-    left = [each for each in read if not each.confirmed]
-    _print(invocation, made, gateway, reached, read)
+        pair = run(_ask_until, fresh, admin, _has_read(fresh, reloads), given["wait"])
+    _print(invocation, made, gateway, reached, pair)
     refused = [f"{kind}: {one.problem}" for kind, one in others.items() if one and one.refused]
-    missing = [*refused, *(f"{each.process}: {each.text}" for each in left)]
+    missing = [*refused, *pair.doubts]
     if missing:
-        text = f"the key is written, and not every process has it: {'; '.join(missing)}"
+        text = f"the key is written, and not each process is known to have it: {'; '.join(missing)}"
         raise Failure(text, ExitCode.PARTLY)
 
 
@@ -141,10 +140,9 @@ def _refuse_too_early(
     confirms = key_rotation.lets_go_on(_key_ids(loaded), use=use, finish=finish)
     if confirms is None:
         return
-    read = run(_ask_until, loaded, admin, confirms, seconds)
-    if lacking := [f"{each.process}: {each.text}" for each in read if not each.confirmed]:
-        verb = "signs with" if finish else "has"
-        text = f"not each process of the pair {verb} the new key: {'; '.join(lacking)}"
+    if doubts := run(_ask_until, loaded, admin, confirms, seconds).doubts:
+        verb = "sign with" if finish else "have"
+        text = f"not each process of the pair is known to {verb} the new key: {'; '.join(doubts)}"
         raise Failure(
             f"pairing.envelope_keys: {text}; reload it there. --force goes on all the same",
             ExitCode.TEMPORARY,
@@ -210,19 +208,19 @@ def _has_read(loaded: Loaded, reloads: Sequence[_Reload]) -> Callable[[PairProce
 
 async def _ask_until(
     loaded: Loaded, admin: AdminChoice, confirms: Callable[[PairProcess], bool], seconds: float
-) -> tuple[KeysRead, ...]:
+) -> PairKeys:
     """
-    The keys that the pair's processes have by their records, as soon as all are confirmed, or after
-    `seconds`.
+    The keys that the pair's processes have by their records, as soon as each is known to have those
+    that it needs, or after `seconds`.
     """
     until = trio.current_time() + seconds
     while True:
         status = None
         with suppress(Failure):
             _, status = await ask_status(loaded.config, admin)
-        read = key_rotation.keys_read(status, confirms)
-        if all(each.confirmed for each in read) or trio.current_time() >= until:
-            return read
+        pair = key_rotation.keys_of_pair(status, confirms)
+        if pair.confirmed or trio.current_time() >= until:
+            return pair
         await trio.sleep(ASKED_EVERY)
 
 
@@ -236,7 +234,7 @@ def _print(
     made: KeyRotation,
     reload: _Reload,
     others: Mapping[str, _Reload],
-    read: Sequence[KeysRead],
+    pair: PairKeys,
 ) -> None:
     needs_restart = () if reload.answer is None else reload.answer.needs_restart
     value = {
@@ -249,8 +247,9 @@ def _print(
         "problem": reload.problem,
         "needs_restart": list(needs_restart),
         "others": {kind: each.address for kind, each in others.items()},
-        "not_reloaded": [each.process for each in read if not each.confirmed],
-        "processes": [attrs.asdict(each) for each in read],
+        "not_reloaded": [each.process for each in pair.read if not each.confirmed],
+        "processes": [attrs.asdict(each) for each in pair.read],
+        "processes_unknown": pair.unknown,
     }
     done = "done" if made.changed else "nothing to do"
     lines = [f"{made.name}: {made.stage.value}: {done}"]
@@ -260,9 +259,11 @@ def _print(
         lines.append(f"  {kind}: {f'reloaded: {each.address}' if each.address else each.problem}")
     lines += [
         f"  not reloaded: {each.process}: {each.text}: give it the keys, and reload it there"
-        for each in read
+        for each in pair.read
         if not each.confirmed
     ]
+    if pair.unknown:
+        lines.append(f"  other processes aren't known: {pair.unknown}")
     if needs_restart:
         lines.append(f"  need a restart: {', '.join(needs_restart)}")
     if made.next_step:

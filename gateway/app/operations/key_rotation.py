@@ -140,24 +140,35 @@ class KeysRead:
         return "its keys aren't known" if self.keys is None else f"it has {', '.join(self.keys)}"
 
 
-def keys_read(
-    status: Status | None, confirms: Callable[[PairProcess], bool]
-) -> tuple[KeysRead, ...]:
-    """
-    The processes of the pair that are alive by their records. Empty also if no gateway here tells
-    them.
-    """
+@attrs.frozen(kw_only=True)
+class PairKeys:
+    """The envelope's keys that the processes of a pair have read; `unknown` gives the reason."""
+
+    read: tuple[KeysRead, ...] = ()  # of the processes that are known
+    unknown: str = ""  # why there may be others; empty: there are none
+
+    @property
+    def confirmed(self) -> bool:
+        """Each process of the pair has the keys that it needs."""
+        return not self.unknown and all(each.confirmed for each in self.read)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """The processes that lack a key, and which they have; what isn't known."""
+        lacking = tuple(f"{each.process}: {each.text}" for each in self.read if not each.confirmed)
+        return (*lacking, *([f"other processes aren't known: {self.unknown}"] * bool(self.unknown)))
+
+
+def keys_of_pair(status: Status | None, confirms: Callable[[PairProcess], bool]) -> PairKeys:
+    """The keys of the pair's processes that are alive by their records. None: no gateway tells."""
     if status is None or status.pair is None:
-        return ()
-    return tuple(
-        KeysRead(
-            process=each.name,
-            keys=each.keys,
-            confirmed=confirms(each),
-        )
+        return PairKeys()
+    read = tuple(
+        KeysRead(process=each.name, keys=each.keys, confirmed=confirms(each))
         for each in status.pair.processes
         if each.state == "alive"
     )
+    return PairKeys(read=read, unknown=status.pair.reach_unknown)
 
 
 def lets_go_on(

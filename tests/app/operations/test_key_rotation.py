@@ -13,7 +13,7 @@ from gateway.app.operations.key_rotation import (
     KeyRotation,
     Stage,
     backlog_doubt,
-    keys_read,
+    keys_of_pair,
     lets_go_on,
     rotate,
     rotate_envelope,
@@ -403,11 +403,28 @@ def test_each_process_of_the_pair_tells_which_keys_it_has_read() -> None:
 
     has_new = lets_go_on(["1", "2"], use=True, finish=False)
     assert has_new is not None
-    read = keys_read(status, lambda each: each.name.startswith("serve on a") or has_new(each))
+    known = keys_of_pair(status, lambda each: each.name.startswith("serve on a") or has_new(each))
 
-    assert [each.confirmed for each in read] == [True, False, True, False]
-    assert [each.text for each in read[1::2]] == ["it has 1", "its keys aren't known"]
-    assert keys_read(None, has_new) == ()
+    assert [each.confirmed for each in known.read] == [True, False, True, False]
+    assert known.doubts == (
+        "syphon on b (process 2): it has 1",
+        "serve on d (process 4): its keys aren't known",
+    )
+    assert not known.confirmed
+
+
+def test_a_pair_whose_processes_are_not_known_has_confirmed_nothing() -> None:
+    assert OUTAGE.pair is not None
+    pair = attrs.evolve(OUTAGE.pair, processes=(), reach_unknown="nobody has asked yet")
+
+    told = keys_of_pair(attrs.evolve(OUTAGE, pair=pair), lambda _: True)
+    none_tells = keys_of_pair(None, lambda _: True)
+
+    assert (told.confirmed, told.doubts) == (
+        False,
+        ("other processes aren't known: nobody has asked yet",),
+    )
+    assert (none_tells.confirmed, none_tells.doubts) == (True, ())
 
 
 @pytest.mark.parametrize(
