@@ -8,7 +8,7 @@ from benchmarks.chaos.report import HEAD, markdown
 from benchmarks.chaos.results import load
 from benchmarks.chaos.run import main
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 SHORT = """
 title = "a short one"

@@ -180,7 +180,6 @@ def test_a_verdict_has_some_seconds_to_follow() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 async def test_in_an_outage_gateway_and_syphon_say_what_is_true(tmp_path: Path) -> None:
     """The short form of `make honesty`."""
     scene = Scene(

@@ -25,6 +25,7 @@ from gateway.domain.topics.topology import (
 )
 from gateway.ports import Broker, Receiver
 from tests.brokers.amqp.rabbit import RabbitNode
+from tests.brokers.contract import PATIENCE
 from tests.brokers.servicebus.served import client
 from tests.e2e.processes import START_SECONDS, broker_config, environment
 from tests.e2e.rest import KEY, KEY_NAME
@@ -52,7 +53,8 @@ class Elsewhere:
         """An empty namespace in the process of that name."""
         if name not in self._ports:
             self._ports[name] = self._start(self.folder / name)
-        async with client(self._ports[name], key_name=KEY_NAME, key=KEY) as broker:
+        own = {"key_name": KEY_NAME, "key": KEY}
+        async with client(self._ports[name], **own, connect_timeout=PATIENCE) as broker:
             yield Namespace(broker, f"test-{next(_numbers)}")
 
     def end(self) -> None:

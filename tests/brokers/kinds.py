@@ -23,6 +23,7 @@ from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.abilities import AbilityWatch
 from tests.brokers.amqp import rabbit
 from tests.brokers.amqp import served as amqp
+from tests.brokers.contract import PATIENCE
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
 from tests.brokers.rabbitmq.nodes import NEWER, Nodes
@@ -280,7 +281,7 @@ def in_process(name: str) -> Open:
 
 
 def on_rabbitmq(name: str) -> Open:
-    return lambda place: place.rabbits.namespace(name)
+    return lambda place: place.rabbits.namespace(name, connect_timeout=PATIENCE)
 
 
 def over_amqp_on_rabbitmq_4(place: Place) -> AbstractAsyncContextManager[Broker]:
@@ -289,13 +290,12 @@ def over_amqp_on_rabbitmq_4(place: Place) -> AbstractAsyncContextManager[Broker]
 
 
 def on_azurite(name: str) -> Open:
-    return lambda place: place.azurites.namespace(name)
+    return lambda place: place.azurites.namespace(name, connect_timeout=PATIENCE)
 
 
 # The contract is about a healthy pair: a stall of the machine, on which all kinds run at once, is
 # no outage. A pair that takes it for one diverts messages, which then may arrive twice, or late.
-STALL = 60.0  # seconds
-PATIENT = {"slow_call_duration": None, "attempt_timeout": STALL, "send_timeout": 3 * STALL}
+PATIENT = {"slow_call_duration": None, "attempt_timeout": PATIENCE, "send_timeout": 3 * PATIENCE}
 
 
 def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:

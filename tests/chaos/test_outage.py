@@ -6,7 +6,7 @@ from benchmarks.chaos.checker import check
 from benchmarks.chaos.outage import main
 from gateway.checker.judgements import Validity
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 
 def test_a_killed_primary_breaks_nothing(tmp_path):

@@ -9,7 +9,7 @@ from benchmarks.chaos.run import BROKEN
 from gateway.checker.judgements import Validity
 from tests.harness.planted import PlantedBug, bugs_below
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("bug", bugs_below(Path(__file__).with_name("planted")), ids=str)

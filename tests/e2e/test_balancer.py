@@ -12,7 +12,7 @@ from gateway.demo.ports import free_port
 from tests.e2e.load import Load, bodies, pair_before_brokers
 from tests.e2e.processes import ROOT, Gateways
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 CONFIG = ROOT / "conf" / "examples" / "nginx-balancer.conf"
 NGINX = "/usr/sbin/nginx"

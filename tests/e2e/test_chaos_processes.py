@@ -13,7 +13,7 @@ from gateway.domain.message import AcceptedBy
 from tests.e2e.installation import ENTITIES, Installation
 from tests.e2e.processes import Gateways
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 WARM_UP = 1.0  # seconds
 COOL_DOWN = 1.0

@@ -31,7 +31,7 @@ from tests.frontends import storage_client
 from tests.harness.azurite import KEY, azurite
 from tests.harness.servers import freeze
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 SECRET = "a secret of a cluster, for tests only"
 KEY_IN_BASE64 = "YSBrZXkgZm9yIHRlc3RzIG9ubHk="  # storage_client.KEY

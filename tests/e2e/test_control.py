@@ -24,7 +24,7 @@ from tests.e2e.processes import (
 from tests.e2e.rest import send
 from tests.harness.servers import STOP_LIMIT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
 NEW_BATCH = "\n[listener]\nbatch = 5\n"

@@ -68,7 +68,6 @@ def listed_rules(port: int) -> bytes:
         return bytes(answer.read())
 
 
-@pytest.mark.timeout(120)
 async def test_the_emulators_samples_run_unchanged_from_another_container(
     gateways: Gateways,
 ) -> None:

@@ -11,7 +11,7 @@ from tests.e2e.installation import client
 from tests.e2e.processes import ROOT, Gateways, broker_config, environment
 from tests.e2e.senders import CREDENTIALS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 MODULES = ROOT / ".node" / "node_modules"
 CROWD = ROOT / "tests" / "e2e" / "amqp_crowd.js"

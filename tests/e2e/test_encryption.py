@@ -21,7 +21,7 @@ from tests.e2e.processes import (
 )
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNodes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
 CANARY = b"canary"

@@ -30,7 +30,7 @@ from tests.harness.identity_provider import (
 from tests.harness.servers import running
 from tests.pages import blocks
 
-pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 WRONG: Final = "a wrong secret of this test"
 LIFETIME: Final = 20  # seconds of an access token

@@ -35,7 +35,7 @@ from tests.harness.secret_files import write_secret
 from tests.harness.servers import running
 from tests.pages import blocks
 
-pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 PAGE: Final = blocks("docs/how-to/secure/entra-id.md", "toml")
 URL: Final = re.compile(r'url = "([\w+-]+):.*"')

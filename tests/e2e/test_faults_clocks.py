@@ -22,7 +22,7 @@ from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.harness.wall_clock import WallClock
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 YEARS: Final = 15 * 365 * 86_400.0  # seconds: before this program was built
 ORDERS: Final = EntityPath("orders")

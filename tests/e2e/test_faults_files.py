@@ -25,7 +25,7 @@ from tests.store.embedded.crashes import content
 from tests.store.embedded.migration import make_store_1
 from tests.store.embedded.stores import opened
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 TWO_YEARS = 2 * 365 * 86400.0  # seconds; certificates of ours are good for one
 TLS = '\ntls = { certificate = "tls/server.pem", key = "tls/server.key" }\n'

@@ -32,7 +32,7 @@ from tests.e2e.rest import send
 from tests.harness.syscalls import injected
 from tests.harness.wall_clock import WallClock
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 TWENTY_MINUTES = 1200.0  # seconds
 FIFTY_MINUTES = 3000.0  # a token of an hour is to be renewed then, and still good

@@ -34,7 +34,7 @@ from tests.e2e.processes import GatewayProcess, Gateways
 from tests.harness.chaos_proxy import ChaosProxy, Link, Pass, Refuse, Slow
 from tests.harness.syscalls import injected
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 FLAPS = 6
 AT_ONCE = {"failover_interval": "0s"}

@@ -29,7 +29,7 @@ from tests.e2e.processes import (
 from tests.harness.azurite import KEY, azurite
 from tests.harness.rabbitmq import USER
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
 EVERY = 0.02  # seconds between two sends

@@ -12,7 +12,7 @@ from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 from tests.e2e.commands import ADMIN
 from tests.e2e.processes import ROOT, Gateways, environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 SCHEMATHESIS = ROOT / ".venv-openapi" / "bin" / "schemathesis"
 # Two streams never end, and a drain ends the gateway: these have tests of their own.

@@ -16,7 +16,7 @@ from tests.e2e.ordered import ORDERS, History, forwarding, namespaces
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rest import send
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 async def test_messages_arrive_in_order_through_kills_of_the_primary_and_of_the_gateway(

@@ -18,7 +18,7 @@ from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rest import KEY, KEY_NAME
 from tests.e2e.take_over import TAKE_OVER, successor
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 GRACE = 'limits.grace = "60s"\n'
 SOME = 5

@@ -19,7 +19,7 @@ from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 # Messages in the outage, by gateway and entity.
 SENT = {"north": {"orders": 7, "invoices": 2}, "south": {"orders": 4, "bills": 5}}

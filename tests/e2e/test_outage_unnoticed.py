@@ -8,7 +8,7 @@ from gateway.domain.message import AcceptedBy
 from tests.e2e.installation import ENTITIES, Installation
 from tests.e2e.processes import Gateways
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 HEALTHY = 1.0  # seconds
 OUTAGE = 3.0

@@ -24,7 +24,7 @@ from tests.harness.chromium import Browser, browser
 from tests.harness.servers import STOP_LIMIT
 from tests.harness.terminal import at_terminal
 
-pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 PATIENCE: Final = 90.0  # seconds
 LIMIT: Final = 30.0  # seconds from a state's cause to the tool that shows it; idle: below 2

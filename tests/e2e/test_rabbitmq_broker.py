@@ -21,7 +21,7 @@ from tests.e2e.rest import KEY, KEY_NAME
 from tests.harness.certificates import now
 from tests.pages import blocks
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 QUEUE = "orders"
 BEFORE = 20  # messages

@@ -42,7 +42,7 @@ from tests.e2e.rabbitmq_nodes import Listed
 from tests.e2e.rabbitmq_pair import ORDERS, Installation, judged, sending
 from tests.harness.rabbitmq_cluster import NAMES, TICK
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 SOME = 50  # messages
 PATIENCE = 60.0  # seconds until an expected event is missing

@@ -145,7 +145,6 @@ async def test_the_documented_pair_on_rabbitmq_is_healthy(
     assert {line["event"] for line in troubles} <= {"doubtful"}, troubles
 
 
-@pytest.mark.timeout(300)
 async def test_all_processes_follow_one_order_and_tell_of_each_other(
     rabbits: ExampleNodes, gateways: Gateways
 ) -> None:

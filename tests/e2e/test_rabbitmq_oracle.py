@@ -18,7 +18,7 @@ import trio
 from tests.e2e.processes import Gateways, broker_config
 from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, Release, rabbitmq
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 SEEDS = 12
 STEPS = 80

@@ -219,7 +219,6 @@ ERRORS: Mapping[str, tuple[Act, Act]] = {
 }
 
 
-@pytest.mark.timeout(600)
 async def test_an_error_that_is_no_outage_is_told_the_producer_and_nothing_is_lost(
     rabbits: ExampleNodes, gateways: Gateways
 ) -> None:

@@ -13,7 +13,7 @@ from tests.e2e.rabbitmq_clusters import SharedCluster
 from tests.harness.folders import kept_in
 from tests.harness.rabbitmq import RABBITMQ_4
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

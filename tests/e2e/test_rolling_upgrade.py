@@ -27,7 +27,7 @@ from tests.e2e.installation import client
 from tests.e2e.processes import ROOT, GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 EARLIER: Final = Path(os.environ.get("PAIRGATE_EARLIER", ROOT))
 ORDERS: Final = EntityPath("orders")

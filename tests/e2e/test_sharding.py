@@ -23,7 +23,7 @@ from tests.e2e.processes import (
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNode, ExampleNodes
 from tests.harness.rabbitmq import USER
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
 PATIENCE = 60

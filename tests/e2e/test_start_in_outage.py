@@ -14,7 +14,7 @@ from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_co
 from tests.e2e.rest import send
 from tests.e2e.storage_clients import ENDPOINT, HERE, PYTHON, run_at
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 MARK: Final = "X-Pairgate-Remembered"
 ADDRESS: Final = "127.0.56.71"  # nobody else's: the SDK dials a port that others may have

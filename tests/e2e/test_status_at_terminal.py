@@ -10,7 +10,7 @@ from tests.frontends.admin import page_states
 from tests.frontends.admin.page_site import open_site
 from tests.harness.terminal import at_terminal
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 HOME: Final = "\x1b[H"

@@ -19,7 +19,7 @@ from tests.e2e.storage_clients import CLIENTS, ENDPOINT, EXPECTED, MORE, Produce
 from tests.e2e.storage_pair import SYPHON_BATCH, Servers, config_of, provision, two_azurites
 from tests.harness.azurite import KEY, azurite
 
-pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 HEALTHY: Final = 1.0  # seconds
 OUTAGE: Final = 2.5

@@ -21,7 +21,7 @@ from tests.e2e.storage_pair import config_of, provision, two_azurites
 from tests.harness.azurite import KEY
 from tests.harness.secret_files import write_secret
 
-pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 ORDERS: Final = EntityPath("orders")
 LONG: Final = timedelta(seconds=300)

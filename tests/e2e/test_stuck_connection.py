@@ -10,7 +10,7 @@ from tests.e2e.processes import Gateways, broker_config, pair_config
 from tests.e2e.rest import send, take
 from tests.harness.chaos_proxy import ChaosProxy, DeadLinks
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 AGAIN = 60.0  # seconds after which both ways work again, on a slow machine
 HTTP = r"servicebus\+http://(\w+)@([\w.:]+)"

@@ -19,7 +19,7 @@ from tests.e2e.processes import (
 from tests.e2e.rest import request, send, take
 from tests.e2e.take_over import COMMAND, TAKE_OVER, successor
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 PATIENCE = 60.0
 

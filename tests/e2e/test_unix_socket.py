@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.commands import ACCESS, admin_of, pairgate
 from tests.e2e.processes import Gateways, broker_config
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 
 async def test_a_gateway_is_steered_over_a_unix_socket(gateways: Gateways) -> None:

@@ -40,7 +40,7 @@ from tests.e2e.processes import (
 )
 from tests.e2e.workers import Connection
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 ORDERS: Final = EntityPath("orders")
 PATIENCE: Final = 60.0

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.commands import ADMIN, run
 from tests.e2e.processes import Gateways
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 CONFIG = f"""
 [namespaces.east]

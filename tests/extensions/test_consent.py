@@ -163,7 +163,6 @@ def answered(gateway: GatewayProcess, command: tuple[str, ...], typed: str) -> t
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 async def test_nothing_is_done_without_consent(gateways: Gateways) -> None:
     gateway = await prepared(gateways)
     before = await state(gateway)

@@ -27,7 +27,7 @@ from tests.e2e.processes import GatewayProcess, Gateways, environment
 from tests.e2e.rest import send_with
 from tests.extensions.traces.collector import collecting
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 CANARIES = {name: f"canary-{name}-0f3a9c" for name in ("env", "file", "credential", "command")}
 ACCOUNT = base64.b64encode(b"canary-account-0f3a9c").decode()

@@ -23,6 +23,7 @@ from gateway.domain.message import Message, ReceiveMode
 from gateway.net.http.client import HttpClient
 from gateway.ports import Receiver
 from gateway.wire.http.messages import Headers, Request
+from tests.brokers.contract import PATIENCE
 from tests.brokers.servicebus.served import real_date
 from tests.harness.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
 
@@ -63,7 +64,7 @@ async def namespace_on(
     port: int, management: int, kind: str = "quorum"
 ) -> AsyncIterator["Namespace"]:
     """An empty namespace on a node with those ports."""
-    async with Queues(management) as queues, client(port) as broker:
+    async with Queues(management) as queues, client(port, connect_timeout=PATIENCE) as broker:
         yield Namespace(broker, queues, f"amqp-{next(_numbers)}", kind)
 
 

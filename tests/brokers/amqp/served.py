@@ -21,6 +21,7 @@ from gateway.net.listeners import open_listener
 from gateway.net.sniffing import Sniffer
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
+from tests.brokers.contract import PATIENCE
 from tests.brokers.servicebus.served import KEY, POLICY, crashed, real_date
 
 
@@ -84,5 +85,5 @@ async def client(
 
 @asynccontextmanager
 async def pairgate(_folder: Path) -> AsyncIterator[Broker]:
-    async with served() as house, client(house.port) as broker:
+    async with served() as house, client(house.port, connect_timeout=PATIENCE) as broker:
         yield broker

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import trio
@@ -24,6 +25,7 @@ from gateway.net.listeners import open_listener
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.http.messages import Headers, Request, Response
+from tests.brokers.contract import PATIENCE
 
 KEY = "a key of this test"
 POLICY = AccessPolicy(name="tester", keys=(KEY,), rights=frozenset(Right))
@@ -86,22 +88,22 @@ async def served(
 
 @asynccontextmanager
 async def pairgate(_folder: Path) -> AsyncIterator[Broker]:
-    async with served() as port, client(port) as broker:
+    async with served() as port, client(port, connect_timeout=PATIENCE) as broker:
         yield broker
 
 
 @asynccontextmanager
 async def stranger(_folder: Path) -> AsyncIterator[Broker]:
-    async with served(as_stranger=True) as port, client(port) as broker:
+    async with served(as_stranger=True) as port, client(port, connect_timeout=PATIENCE) as broker:
         yield broker
 
 
 @asynccontextmanager
 async def client(
-    port: int, *, key_name: str = POLICY.name, key: str = KEY
+    port: int, *, key_name: str = POLICY.name, key: str = KEY, **options: Any
 ) -> AsyncIterator[ServiceBusRestBroker]:
-    options = ServiceBusRestOptions(key=key)
+    known = ServiceBusRestOptions(key=key, **options)
     async with open_namespace(
-        "servicebus+http", f"//{key_name}@127.0.0.1:{port}", options, real_date
+        "servicebus+http", f"//{key_name}@127.0.0.1:{port}", known, real_date
     ) as broker:
         yield broker

@@ -17,6 +17,7 @@ from gateway.net.listeners import open_listener
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from gateway.store.local.visibility import LocalVisibility
+from tests.brokers.contract import PATIENCE
 from tests.brokers.storage_queue.azurites import client
 
 
@@ -51,5 +52,5 @@ async def served() -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def pairgate(_folder: Path) -> AsyncIterator[Broker]:
-    async with served() as port, client(port) as broker:
+    async with served() as port, client(port, connect_timeout=PATIENCE) as broker:
         yield broker

@@ -10,7 +10,7 @@ from tests.e2e.processes import GatewayProcess, Gateways
 from tests.extensions.drill.drill import PAIR
 from tests.harness.terminal import at_terminal
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 
 def at_a_terminal(gateway: GatewayProcess) -> tuple[int, str]:

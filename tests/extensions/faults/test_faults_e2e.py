@@ -14,7 +14,7 @@ from tests.e2e.commands import run as pairgate
 from tests.e2e.processes import ROOT, GatewayProcess, Gateways, environment
 from tests.pages import blocks
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 PAGE = "docs/how-to/connect/test-with-faults.md"
 APPLICATIONS = ROOT / "tests" / "extensions" / "faults"

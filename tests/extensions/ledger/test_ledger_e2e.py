@@ -23,7 +23,7 @@ from tests.e2e.plain_rest import PlainRest
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.pages import blocks
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
 QUEUE = backlog.queue_name("east", 0)

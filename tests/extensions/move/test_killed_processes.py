@@ -28,7 +28,7 @@ from tests.harness.secret_files import write_secret
 
 __all__ = ["azurites", "rabbits"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.shared, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.shared]
 
 KINDS: Final = (
     "embedded",

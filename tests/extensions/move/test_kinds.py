@@ -41,7 +41,7 @@ from tests.harness.memory_values import MemoryValues
 
 __all__ = ["azurites", "elsewhere", "rabbits"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.shared, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.shared]
 
 NAMES: Final = (
     "embedded",

@@ -20,7 +20,7 @@ from tests.pages import blocks
 
 __all__ = ["azurites"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.shared, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.shared]
 
 PAIR = (
     """

@@ -16,7 +16,7 @@ from tests.harness.rabbitmq import USER
 
 __all__ = ["rabbits"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.shared, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.shared]
 
 QUEUE = "moved-under-load"
 DIVERTED = "moved-while-diverted"

@@ -12,7 +12,7 @@ from tests.e2e.rest import send
 from tests.extensions.drill.drill import PAIR
 from tests.harness.terminal import at_terminal
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 QUEUE = "east/x-servicebus-transfer/0"
 ONE_QUEUE = PAIR.replace("enable_syphon = true", "enable_syphon = false\nbacklog_queues = 1")

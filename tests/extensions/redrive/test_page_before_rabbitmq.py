@@ -21,7 +21,7 @@ from tests.harness.secret_files import write_secret
 
 __all__ = ["chromium", "rabbits"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.shared, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.shared]
 
 QUEUE: Final = EntityPath("seen-on-the-page")
 LOOK: Final = f"button[aria-label='Look at the dead letters of {QUEUE}']"

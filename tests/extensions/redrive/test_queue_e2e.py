@@ -9,7 +9,7 @@ from tests.e2e.commands import ADMIN, run
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rest import request, send, take
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 ALONE = (
     '[namespaces.test]\nurl = "memory:"\n\n'

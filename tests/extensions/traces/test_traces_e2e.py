@@ -12,7 +12,7 @@ from tests.e2e.workers import Connection
 from tests.extensions.traces.collector import collecting
 from tests.trace_contexts import TRACEPARENT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 PATIENCE = 60.0
 PROMPT = 30.0  # seconds; 20 sends that each waited for the exporter would take 100

@@ -21,7 +21,6 @@ def machine_in(folder: Path) -> type[ClockMachine]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_messages_live_as_long_as_their_senders_said(folder: Path) -> None:
     run(machine_in(folder), 100)
 
