@@ -94,3 +94,14 @@ def test_the_commit_of_a_tree_is_that_of_git() -> None:
     )
 
     assert page.commit().startswith(head.stdout.strip())
+
+
+def test_the_published_page_is_one_run_of_every_benchmark_and_none_has_failed() -> None:
+    text = page.PUBLISHED.read_text()
+    commands = re.findall(r"^## `python -m benchmarks\.(\w+)", text, re.MULTILINE)
+
+    assert tuple(commands) == page.NAMES
+    assert len(re.findall(r"^- commit: [0-9a-f]{40}$", text, re.MULTILINE)) == 1
+    facts = re.findall(r"^- (\w+): .", text, re.MULTILINE)
+    assert {"date", "processor", "load", "form"} <= set(facts)
+    assert "It failed" not in text
