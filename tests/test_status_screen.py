@@ -133,13 +133,16 @@ def test_messages_that_may_be_twice_are_told_by_process() -> None:
     told = (
         attrs.evolve(here, possibly_twice=1),  # older than the count of this process
         attrs.evolve(elsewhere, possibly_twice=4),
-        *others,
+        *(attrs.evolve(each, possibly_twice=0) for each in others[:-1]),
+        attrs.evolve(others[-1], possibly_twice=None),
     )
     pair = attrs.evolve(well.pair, processes=told, possibly_twice={"producers": 2, "syphon": 1})
 
     text = in_one_line(shown(attrs.evolve(well, pair=pair), 200))
 
-    assert "start of each process: this process 3, serve on gw-2 (process 12) 4 " in text
+    unknown = f"{others[-1].name} not told"
+    told_as = f"this process 3, serve on gw-2 (process 12) 4, {unknown}"
+    assert f"start of each process: {told_as} " in text
 
 
 @pytest.mark.parametrize(

@@ -212,11 +212,13 @@ def _pair(pair: PairStatus, now: datetime, told: str) -> Iterator[Fact]:
 
 
 def _possibly_twice(pair: PairStatus) -> str:
-    """The messages that may have been sent twice, by process."""
+    """The messages that may have been sent twice, by process; none: each process tells of none."""
     here = sum(pair.possibly_twice.values())
     counts = {each.name: each.possibly_twice for each in pair.processes if not each.here}
     by_process = {"this process": here, **counts}
-    return ", ".join(f"{name} {count}" for name, count in by_process.items() if count)
+    known = (f"{name} {count}" for name, count in by_process.items() if count)
+    unknown = (f"{name} not told" for name, count in by_process.items() if count is None)
+    return ", ".join((*known, *unknown))
 
 
 def _dead_letters(place: str, dead: DeadLetters, told: str) -> Iterator[Fact]:

@@ -126,6 +126,7 @@ def processes() -> tuple[PairProcess, ...]:
             seen=now - timedelta(seconds=seconds),
             state=state,
             reads=reads,
+            possibly_twice=0,
             here=name.startswith("serve on gw-1"),
         )
         for name, hours, seconds, state, reads in named
