@@ -4,7 +4,6 @@ import json
 import re
 import urllib.request
 
-import pytest
 import trio
 
 from tests.e2e.azure_python import AZURE_PYTHON, HERE

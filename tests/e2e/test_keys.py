@@ -53,10 +53,15 @@ async def keys(process: GatewayProcess, *words: str, code: int = 0) -> dict[str,
     return value
 
 
-async def processes_of(gateway: GatewayProcess) -> list[str]:
-    """The kinds of the pair's processes that its gateway knows."""
-    _, body = await trio.to_thread.run_sync(get, gateway.ports[-1], "/status")
-    return [each["name"].split()[0] for each in json.loads(body)["pair"]["processes"]]
+async def until_it_knows(gateway: GatewayProcess, kind: str) -> None:
+    """Return once the gateway has read the record of a process of that kind."""
+    with trio.fail_after(60):
+        while True:
+            _, body = await trio.to_thread.run_sync(get, gateway.ports[-1], "/status")
+            known = json.loads(body)["pair"]["processes"]
+            if kind in {each["name"].split()[0] for each in known}:
+                return
+            await trio.sleep(0.5)
 
 
 def operators_status(port: int, name: str, key: str) -> int:
@@ -157,9 +162,7 @@ async def test_a_syphon_elsewhere_reads_its_keys_again_and_tells_which_it_has(
     config += '\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:0"\n'
     gateway = await gateways.start(config, name="gateway")
     syphon = await gateways.start(config, name="syphon", command=("syphon",))
-    with trio.fail_after(60):
-        while "syphon" not in await processes_of(gateway):
-            await trio.sleep(0.5)
+    await until_it_knows(gateway, "syphon")
 
     alone = await keys(gateway, "envelope", "--wait", "10", code=3)
     fresh = KEYS.search(gateway.config_file.read_text())

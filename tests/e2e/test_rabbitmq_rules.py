@@ -214,7 +214,8 @@ async def test_an_alarm_holds_up_neither_publishers_nor_acknowledgements(
     def consume() -> None:
         connection = here.connect()
         channel = connection.channel()
-        for number, (method, _, _) in enumerate(channel.consume("orders", inactivity_timeout=PATIENCE), 1):
+        deliveries = channel.consume("orders", inactivity_timeout=PATIENCE)
+        for number, (method, _, _) in enumerate(deliveries, 1):
             channel.basic_ack(method.delivery_tag)
             if number == KEPT:
                 break
