@@ -163,17 +163,19 @@ class Prober:
         try:
             while self._is_probed(entity):
                 await self._wait_until_found()
-                before, state = state, self.states.state_of(entity)
-                if state is State.SECONDARY and before is State.SUSPECT:
-                    failures = 0  # the pauses start at the shortest again after the failover
                 if not self._is_probed(entity):
                     return
                 returns = self._returns
-                if await self._probe(entity):
+                has_answered = await self._probe(entity)
+                before, state = state, self.states.state_of(entity)
+                if has_answered:
                     failures = 0
                     await self._wait(entity, jittered(AFTER_SUCCESS, JITTER, self.rng))
                     continue
-                failures += 1
+                # The pauses start at the shortest again after the failover, which this probe may
+                # have completed.
+                failed_over = state is State.SECONDARY and before is State.SUSPECT
+                failures = 1 if failed_over else failures + 1
                 pause = self._pause([entity], failures)
                 with self._pausing(pause, returns):
                     await self._wait(entity, pause)

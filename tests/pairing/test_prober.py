@@ -1,5 +1,6 @@
 import itertools
 import random
+from collections import Counter
 
 import attrs
 import pytest
@@ -9,10 +10,11 @@ from trio.testing import wait_all_tasks_blocked
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, EntityDisabled, EntityNotFound, Unavailable, Unreachable
 from gateway.domain.failover import State
-from gateway.pairing.options import PairOptions
+from gateway.pairing.options import EntityRule, PairOptions
 from gateway.pairing.prober import AT_ONCE, FIRST, Prober
 from gateway.pairing.states import EntityStates
 from tests.harness.faults import Hang, Operation, Refuse
+from tests.harness.retained import entries
 from tests.pairing.harness import BILLS, LABEL, ORDERS, Slow, reaches, refuse, virtual_time
 
 pytestmark = virtual_time
@@ -199,7 +201,7 @@ async def test_no_more_than_sixteen_probes_are_on_their_way(harness, make):
     at_first = len(harness.primary.times(PROBE))
     await trio.sleep(4.9)
 
-    assert at_first == FIRST  # until answers show that the namespace is quick
+    assert at_first == 4  # until answers show that the namespace is quick
     assert len(harness.primary.times(PROBE)) == 16
 
 
@@ -523,6 +525,244 @@ async def test_a_return_ends_no_pause_between_two_successes(harness, make):
 
     assert len(harness.primary.times(PROBE)) == 1
     assert states.state_of(ORDERS) is State.HALF_OPEN
+
+
+# Each pause
+
+
+def pauses_of(harness, began=0.0):
+    """The pauses between the probes since then."""
+    at = [moment for moment in harness.primary.times(PROBE) if moment >= began]
+    return [after - before for before, after in itertools.pairwise(at)]
+
+
+@pytest.mark.parametrize(("interval", "longest"), [(60.0, 3.0), (8.0, 2.0), (0.2, 0.1)])
+async def test_a_suspect_is_probed_each_quarter_of_its_interval_or_each_three_seconds(
+    harness, make, interval, longest
+):
+    states = await make(failover_interval=interval)
+    harness.primary.fail(Refuse())
+    fail(states)
+    await trio.sleep(interval - 0.01)
+
+    pauses = pauses_of(harness)
+    assert states.state_of(ORDERS) is State.SUSPECT
+    assert max(pauses) == pytest.approx(longest)
+
+
+async def test_the_pauses_are_short_again_after_the_failover(harness, make):
+    states = await make(failover_interval=30.0)
+    harness.primary.fail(Refuse())
+    fail(states)
+    await reaches(states, State.SECONDARY)
+    failed_over = trio.current_time()
+
+    await trio.sleep(10.0)
+
+    first, second, third, *_ = pauses_of(harness, failed_over)
+    assert 0.79 <= first <= 1.21
+    assert 1.59 <= second <= 2.41
+    assert 3.19 <= third <= 4.81
+
+
+async def test_a_lost_namespace_gets_three_probes_at_a_time_each_of_another_entity(harness, make):
+    states = await make(attempt_timeout=10.0)
+    harness.primary.fail(Hang(), PROBE)
+    for number in range(6):
+        fail_with(states, EntityPath(f"entity-{number}"), Unreachable("no connection"))
+
+    await trio.sleep(9.0)
+
+    asked = [each.entity for each in harness.primary.asked]
+    assert len(asked) == len(set(asked)) == 3
+
+
+async def test_a_lost_namespace_is_probed_later_and_later_and_its_entities_in_turn(harness, make):
+    states = await make(ping_interval=60.0)
+    harness.primary.fail(refuse(Unreachable, "no connection"))
+    for entity in (ORDERS, BILLS):
+        fail_with(states, entity, Unreachable("no connection"))
+    began = trio.current_time()
+
+    await trio.sleep(50.0)
+
+    at = [moment - began for moment in harness.primary.times(PROBE)]
+    for number, nominal in enumerate((0.0, 1.0, 3.0, 7.0, 15.0, 31.0)):
+        some = at[3 * number : 3 * number + 3]
+        assert [0.8 * nominal <= each <= 1.2 * nominal for each in some] == [True] * 3
+    asked = Counter(each.entity for each in harness.primary.asked)
+    assert abs(asked[ORDERS] - asked[BILLS]) <= 1
+
+
+async def test_a_suspect_entity_keeps_the_turns_short_whatever_failed_before_it(harness, make):
+    rule = EntityRule(match="orders", failover_interval=0.0)
+    states = await make(failover_interval=3600.0, entities=(rule,))
+    harness.primary.fail(refuse(Unreachable, "no connection"))
+    for entity in (ORDERS, BILLS):
+        fail_with(states, entity, Unreachable("no connection"))
+    await trio.sleep(100.0)
+    before = len(harness.primary.times(PROBE))
+
+    await trio.sleep(60.0)
+
+    found = [states.state_of(each) for each in (ORDERS, BILLS)]
+    assert found == [State.SECONDARY, State.SUSPECT]
+    assert len(harness.primary.times(PROBE)) - before == 3 * 20
+
+
+async def test_no_probe_is_foretold_while_the_first_ones_after_a_loss_have_no_answer(harness, make):
+    states = await make(attempt_timeout=5.0)
+    foretold = []
+    for _ in range(2):
+        harness.primary.fail(Hang(), PROBE)
+        fail_with(states, ORDERS, Unreachable("no connection"))
+        foretold.append(make.prober.next_probe(ORDERS))
+        await trio.sleep(4.0)
+        foretold.append(make.prober.next_probe(ORDERS))
+        await trio.sleep(4.0)
+        harness.primary.heal()
+        await reaches(states, State.PRIMARY)
+
+    assert foretold == [None] * 4
+
+
+async def test_a_lost_namespace_whose_entities_are_pinned_is_probed_once_one_isnt(harness, make):
+    states = await make()
+    harness.primary.fail(refuse(Unreachable, "no connection"))
+    fail_with(states, ORDERS, Unreachable("no connection"))
+    states.force_over(ORDERS)
+    await trio.sleep(100.0)
+    before = len(harness.primary.times(PROBE))
+    fail_with(states, BILLS, Unreachable("no connection"))
+    await trio.sleep(0.5)
+    during = len(harness.primary.times(PROBE))
+    harness.primary.heal()
+
+    await trio.sleep(5.0)
+
+    assert (before, during) == (0, 3)
+    assert states.state_of(BILLS) is State.PRIMARY
+
+
+async def test_entities_whose_probes_hang_are_a_lost_namespace_once_an_answer_would_be_late(
+    harness, make
+):
+    states = await make(attempt_timeout=10.0, slow_call_duration=2.0)
+    harness.primary.fail(Hang(), PROBE)
+    for number in range(3):
+        fail(states, EntityPath(f"entity-{number}"))
+
+    await trio.sleep(1.99)
+    before = states.evidence.namespace.is_lost
+    await trio.sleep(0.02)
+
+    assert not before
+    assert states.evidence.namespace.is_lost
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(1.99, State.HALF_OPEN), (2.0, State.SECONDARY)])
+async def test_a_probe_that_takes_as_long_as_a_slow_call_is_late(harness, make, seconds, state):
+    states = await make(slow_call_duration=2.0)
+    harness.primary.fail(Slow(seconds), PROBE)
+    fail(states)
+
+    await trio.sleep(2.5)
+
+    assert states.state_of(ORDERS) is state
+
+
+async def test_a_namespace_with_quick_answers_gets_more_probes_at_once(harness, make):
+    @attrs.frozen
+    class Quick:
+        async def strike(self, _work, _nursery):
+            under_way.append(1)
+            most.append(len(under_way))
+            await trio.sleep(0.1)
+            under_way.pop()
+
+    under_way, most = [], []
+    states = await make()
+    harness.primary.fail(Quick(), PROBE)
+    for number in range(40):
+        fail(states, EntityPath(f"entity-{number}"))
+
+    await trio.sleep(0.9)
+
+    assert max(most[:4]) == 4
+    assert max(most) > 4
+
+
+async def test_a_return_during_a_probe_that_fails_is_followed_by_another_probe_at_once(
+    harness, make
+):
+    states = await make(attempt_timeout=5.0)
+    harness.primary.fail(Hang(), PROBE)
+    began = trio.current_time()
+    fail(states)
+    await trio.sleep(3.0)
+
+    states.evidence.returns.notify()
+    await trio.sleep(2.5)
+
+    assert [at - began for at in harness.primary.times(PROBE)] == [0.0, 5.0]
+
+
+async def test_a_second_return_ends_pauses_ten_seconds_after_the_first(harness, make):
+    states = await make(ping_interval=60.0)
+    harness.primary.fail(Refuse())
+    fail(states)
+    await trio.sleep(300.0)
+    returned = trio.current_time()
+    for pause in (8.5, 2.0):
+        states.evidence.returns.notify()
+        await trio.sleep(pause)
+
+    first, second, third, fourth, last = [
+        at - returned for at in harness.primary.times(PROBE) if at >= returned
+    ]
+    assert (first, last) == (0.0, 10.0)
+    assert 0.79 <= second <= 1.21
+    assert 1.59 <= third - second <= 2.41
+    assert 3.19 <= fourth - third <= 4.81
+
+
+@pytest.mark.parametrize(("number", "latest"), [(4, 0.0), (20, 1.0)])
+async def test_more_than_four_entities_are_probed_over_a_second_after_a_return(
+    harness, make, number, latest
+):
+    states = await make(ping_interval=60.0)
+    harness.primary.fail(Refuse())
+    for index in range(number):
+        fail(states, EntityPath(f"entity-{index}"))
+    await trio.sleep(300.0)
+    returned = trio.current_time()
+    first = {}
+
+    states.evidence.returns.notify()
+    await trio.sleep(3.0)
+
+    for each in harness.primary.asked:
+        if each.at >= returned:
+            first.setdefault(each.entity, each.at - returned)
+    assert len(first) == number
+    assert max(first.values()) <= latest
+    assert max(first.values()) >= 0.7 * latest
+    assert min(first.values()) <= 0.3 * latest
+
+
+async def test_a_prober_that_has_nothing_to_probe_any_more_holds_nothing(harness, make):
+    states = await make()
+    before = entries(make.prober) - entries(states)
+    harness.primary.fail(Refuse())
+    for entity in (ORDERS, BILLS):
+        fail(states, entity)
+    await trio.sleep(100.0)
+    harness.primary.heal()
+    for entity in (ORDERS, BILLS):
+        await reaches(states, State.PRIMARY, entity)
+    await trio.sleep(2.0)
+
+    assert entries(make.prober) - entries(states) == before
 
 
 def fail_with(states, entity, error):

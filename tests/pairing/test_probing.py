@@ -25,7 +25,7 @@ from gateway.pairing.pair import Pair
 from gateway.pairing.prober import AT_ONCE
 from gateway.pairing.syphon.pauses import Pauses
 from tests.harness.faults import Hang, Operation
-from tests.pairing.harness import BILLS, ORDERS, Harness, control_of, refuse, virtual_time
+from tests.pairing.harness import BILLS, ORDERS, Harness, Slow, control_of, refuse, virtual_time
 
 pytestmark = virtual_time
 
@@ -197,3 +197,22 @@ async def test_a_process_without_a_pair_probes_nothing(harness: Harness) -> None
 
     with pytest.raises(NotSupported, match="no pair"):
         await probe(control, "*")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "result"),
+    [
+        (0.12345, ProbeResult(answered=True, seconds=0.123)),
+        (3.0, ProbeResult(answered=False, seconds=3.0, text="the answer took 3 s")),
+    ],
+)
+async def test_a_probe_tells_how_long_its_answer_took_and_whether_that_was_too_long(
+    harness: Harness, seconds: float, result: ProbeResult
+) -> None:
+    _, control = await failed_over(harness, ORDERS, slow_call_duration=2.0)
+    harness.primary.heal()
+    harness.primary.fail(Slow(seconds), PROBE)
+
+    answer = await probe(control, "orders")
+
+    assert answer.probes == {"orders": result}
