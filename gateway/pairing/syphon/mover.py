@@ -256,7 +256,6 @@ class Mover:
             room.leave()
         waited = trio.current_time() - began
         late = unanswered(self.primary, entity, waited)
-        load.failed(entity, began, late)
         self.backoffs.finish(permit, late)  # a later answer no longer counts for the entity's state
         # Suspended messages stay so if the entity backs off again then.
         least = LATE * seconds - waited + GIVING_UP

@@ -1,11 +1,13 @@
 """The mover brings backlog messages home: one syphon and one backlog queue at a time."""
 
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import pairwise
 
 import attrs
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
@@ -13,6 +15,7 @@ from gateway.domain.copies import CopyStep
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope_fields import RESERVED
 from gateway.domain.errors import (
+    Busy,
     EntityDisabled,
     EntityNotFound,
     InvalidRequest,
@@ -29,6 +32,7 @@ from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, 
 from gateway.pairing.options import BacklogTimeToLive
 from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo
 from gateway.pairing.syphon.mover import lock_left
+from gateway.pairing.syphon.slow_start import EACH, SLOW
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import (
     FaultyManyReceiver,
@@ -55,6 +59,7 @@ from tests.pairing.harness import (
 pytestmark = virtual_time
 
 SEND, SETTLE, RENEW = Operation.SEND, Operation.SETTLE, Operation.RENEW
+PROBE = Operation.PROBE
 TRANSIENT = [Unavailable, NotAuthorized, QuotaExceeded]
 FAULTS = [MessageTooLarge, InvalidRequest, SessionRequired]
 
@@ -942,6 +947,7 @@ async def test_a_short_lock_is_renewed_in_time_whatever_the_clock_says(harness, 
         (60, [45.0, 30.0], 30.0),
         (60, [None, 45.0], 45.0),
         (60, [-5.0, 45.0], 45.0),  # the first is lost
+        (60, [0.0, 45.0], 45.0),
         (60, [0.1], 0.3),
         (15, [90.0], 15.0),
         (300, [300.0], 300.0),
@@ -979,3 +985,192 @@ async def test_no_more_messages_are_locked_than_the_rate_moves_within_their_lock
     lock = (await harness.secondary.store.inspect(QUEUE)).properties.lock_duration
     assert 0 < max(held) <= 4.0 * lock.total_seconds() / 3.0
     assert len(await harness.primary.ids()) >= 300
+
+
+# One mover, by itself
+
+
+@asynccontextmanager
+async def moving(harness, *, in_session=False, **options):
+    """A mover at the backlog queue with locks of a minute, and the messages that it has claimed."""
+    async with harness.secondary.broker.open_receiver(QUEUE) as receiver:
+        drain = harness.make_drain(**options)
+        mover = (
+            drain.at.mover(receiver, in_session=True)
+            if in_session
+            else harness.make_mover(drain, receiver, lock=60.0)
+        )
+        claimed = [
+            BacklogMessage.of(QUEUE, each, envelope().unwrap(each.message), trio.current_time())
+            for each in await receiver.receive(100)
+        ]
+        for each in claimed:
+            mover.claim(each)
+        yield mover, claimed
+
+
+def sizes(harness):
+    return [len(call.messages) for call in harness.primary.calls if call.operation is SEND]
+
+
+async def test_messages_that_must_wait_go_one_at_first_and_twice_as_many_each_time(harness):
+    await harness.divert(*[message(str(number)) for number in range(10)])
+
+    async with moving(harness) as (mover, claimed):
+        due = trio.current_time() + 30.0
+        left = await mover.move(ORDERS, claimed, wait_until=due)
+
+    assert left == []
+    assert sizes(harness) == [1, 2, 4, 3]
+    assert harness.primary.times(SEND)[0] == due
+
+
+async def test_messages_that_neednt_wait_go_in_one_send_and_are_progress(harness):
+    await harness.divert(*[message(str(number)) for number in range(10)])
+
+    async with moving(harness) as (mover, claimed):
+        waiting = mover.progress.record_waiting()
+        await trio.sleep(10.0)
+        await mover.move(ORDERS, claimed)
+
+        assert (waiting, mover.progress.record_waiting()) == (0.0, 0.0)
+
+    assert sizes(harness) == [10]
+
+
+@pytest.mark.parametrize(
+    ("in_session", "confirmed", "moved"),
+    [(True, False, []), (True, True, ["2"]), (False, False, ["2"])],
+)
+async def test_a_session_stops_at_a_message_whose_dead_lettering_isnt_confirmed(
+    harness, in_session, confirmed, moved
+):
+    await harness.divert(message("1"), message("2"))
+    # Outside a session the whole batch is refused first.
+    harness.primary.fail(refuse(InvalidRequest, "no"), SEND, times=1 if in_session else 2)
+    if not confirmed:
+        harness.secondary.fail(Refuse(), SETTLE, times=1)
+
+    async with moving(harness, in_session=in_session) as (mover, claimed):
+        left = await mover.move(ORDERS, claimed)
+
+    assert await harness.primary.ids() == moved
+    assert [each.unwrapped.message.message_id for each in left] == ([] if moved else ["2"])
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_send_to_an_entity_waits_until_the_silence_of_another_is_judged(
+    harness, nursery, answers
+):
+    """Then its own entity is asked: it gets its message only if it answers."""
+    await harness.divert(message("o"))
+    await harness.divert(message("b"), entity=BILLS)
+    harness.primary.fail(Hang(), SEND, PROBE, entity=ORDERS)
+    if not answers:
+        harness.primary.fail(Hang(), PROBE)
+
+    async with moving(harness) as (mover, [one, other]):
+        began = trio.current_time()
+        nursery.start_soon(mover.move, ORDERS, [one])
+        await trio.sleep(0.5)
+        left = await mover.move(BILLS, [other])
+        nursery.cancel_scope.cancel()
+
+    asked = [
+        (each.operation, each.at - began) for each in harness.primary.asked if each.entity == BILLS
+    ]
+    judged = pytest.approx(SLOW + EACH + 1.0)
+    assert asked == [(PROBE, judged), (SEND, judged)][: 2 if answers else 1]
+    assert left == ([] if answers else [other])
+
+
+async def occupy(load, entered):
+    async with load.room(BILLS):
+        entered.append(trio.current_time())
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize(
+    ("answers", "room", "held", "backed_off"),
+    [(True, 1.0, 1.08, 10.0), (False, 1.27, 1.27, 1.27)],
+)
+async def test_a_send_without_an_answer_leaves_room_for_others_and_then_its_entity_backs_off(
+    harness, nursery, answers, room, held, backed_off
+):
+    """
+    After 0.27 s, by its twenty messages, the primary is asked. If it answers, the send has as long
+    as any attempt; if not, the entity backs off at once. The send itself ends after 30 s.
+    """
+    await harness.divert(*[message(str(number)) for number in range(20)])
+    harness.primary.fail(Hang(), SEND)
+    if not answers:
+        harness.primary.fail(Hang(), PROBE)
+    entered, suspended = [], []
+    retry = Backoff(first=1.0, cap=1.0, jitter=0.0)
+
+    async with moving(harness, attempt_timeout=10.0, unknown_retry=retry) as (mover, claimed):
+        began = trio.current_time()
+        nursery.start_soon(mover.move, ORDERS, claimed)
+        await wait_all_tasks_blocked()
+        for _ in range(8):
+            nursery.start_soon(occupy, mover.backoffs.load, entered)
+        for at in (held - 0.01, held + 0.01):
+            await trio.sleep_until(began + at)
+            suspended.append(mover.backoffs.is_suspended(ORDERS))
+        event, at = await harness.events.first(SyphonBackedOff), trio.current_time()
+        nursery.cancel_scope.cancel()
+
+    assert harness.primary.times(PROBE) == [pytest.approx(began + 0.27)]
+    assert entered == [pytest.approx(began)] * 7 + [pytest.approx(began + room)]
+    assert suspended == [False, True]
+    assert at - began == pytest.approx(backed_off, abs=0.02)
+    assert event.seconds == pytest.approx(31.0 - backed_off)
+
+
+@pytest.mark.parametrize(("backs_off", "least"), [(True, 0.5), (False, 10.0)])
+async def test_a_primary_that_says_not_how_long_it_is_busy_is_left_alone_for_the_backoff(
+    harness, backs_off, least
+):
+    await harness.divert(message())
+    harness.primary.fail(Refuse(lambda: Busy(retry_after=0.5, backs_off=backs_off)), SEND)
+    retry = Backoff(first=0.25, cap=0.25, jitter=0.0)
+
+    async with moving(harness, retry=retry) as (mover, claimed):
+        left = await mover.move(ORDERS, claimed)
+
+    [event] = harness.events.of(SyphonBackedOff)
+    assert left == claimed
+    assert least <= event.seconds <= 1.2 * least
+
+
+async def test_completions_that_a_busy_backlog_refuses_are_made_after_its_longest_pause(harness):
+    await harness.divert(*[message(str(number)) for number in range(3)])
+    for seconds in (4.0, 9.0):
+        harness.secondary.fail(busy(seconds), SETTLE, times=1)
+
+    async with moving(harness) as (mover, claimed):
+        before = mover.backoffs.load.limit
+        await mover.move(ORDERS, claimed)
+
+        assert mover.backoffs.load.limit < before
+
+    first, *others = harness.secondary.times(SETTLE)
+    assert [at == first for at in others] == [True, True, False, False]
+    assert all(9.0 <= at - first <= 10.8 for at in others[2:])
+    assert harness.primary.sends() == 1
+    assert await harness.secondary.ids(QUEUE) == []
+
+
+async def test_a_lock_that_ends_earlier_is_renewed_before_the_others(harness):
+    await harness.divert(message("1"), message("2"))
+    harness.primary.fail(Slow(15.0), SEND)
+
+    async with moving(harness) as (mover, claimed):
+        first = claimed[0]
+        first.delivery = attrs.evolve(first.delivery, locked_until=harness.after(30.0))
+        began = trio.current_time()
+        await mover.move(ORDERS, claimed)
+
+    renewed = [call.messages for call in harness.secondary.calls if call.operation is RENEW]
+    assert [each.message_id for [each] in renewed] == ["1"]
+    assert harness.secondary.times(RENEW) == [began + 10.0]
