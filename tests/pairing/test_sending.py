@@ -1,5 +1,9 @@
 """The outcome of a failed send is true of all its messages."""
 
+import math
+from datetime import timedelta
+
+import pytest
 import trio
 
 from gateway.domain.backoff import Backoff
@@ -7,9 +11,11 @@ from gateway.domain.errors import Outcome, OutcomeUnknown
 from gateway.domain.events.gateway import SendFailed
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Message
+from gateway.moments import Moments
 from gateway.pairing.options import EntityRule, OnUnknown, UnknownEntity
+from gateway.pairing.sending import Batch, Sending, send_in_time
 from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse, Reset, SwallowAnswer, busy
-from tests.pairing.harness import ORDERS, QUEUE, Slow, outcome_of, send, virtual_time
+from tests.pairing.harness import ORDERS, QUEUE, Slow, message, outcome_of, send, virtual_time
 
 pytestmark = virtual_time
 
@@ -169,3 +175,39 @@ async def test_a_hasty_deadline_taints_though_it_doesnt_count(harness):
     error = await outcome_of(send(pair))
 
     assert isinstance(error, OutcomeUnknown)
+
+
+@pytest.mark.parametrize(
+    ("waited", "left"), [(0.05, 10.0), (0.5, 9.5), (9.9995, 0.001), (20.0, 0.001)]
+)
+async def test_a_message_that_waited_is_handed_over_with_the_rest_of_its_life(
+    harness, waited, left
+):
+    """Below a tenth of a second it goes as it came; a whole life is a millisecond at least."""
+    batch = Batch([message(time_to_live=timedelta(seconds=10.0))])
+    sending = Sending(
+        entity=ORDERS,
+        batches=[batch],
+        taken=Moments(harness.clock).now(),
+        deadline=math.inf,
+        attempt_timeout=10.0,
+        on_unknown=OnUnknown.DIVERT,
+        may_divert=True,
+    )
+    await trio.sleep(waited)
+
+    [handed_over] = sending.handed_over(batch)
+
+    assert handed_over.time_to_live.total_seconds() == pytest.approx(left)
+
+
+async def test_a_time_out_names_the_address_of_the_namespace_that_gave_no_answer():
+    class Silent:
+        address = "east.example"
+
+        async def send(self, _entity, _messages):
+            await trio.sleep_forever()
+
+    error = await outcome_of(lambda: send_in_time(Silent(), ORDERS, [message()], 3.0))
+
+    assert str(error) == "east.example: no answer from orders within 3 s"
