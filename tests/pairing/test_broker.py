@@ -8,13 +8,15 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.capabilities import Peeks
+from gateway.capabilities import Peeks, longest_send_of
+from gateway.capabilities.sending import continued
 from gateway.deadlines import client_gives
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
     Busy,
+    EntityDisabled,
     EntityNotFound,
     InvalidRequest,
     MessageTooLarge,
@@ -24,8 +26,9 @@ from gateway.domain.errors import (
     StorageFull,
     Unavailable,
 )
-from gateway.domain.events.gateway import BusyPause, Diverted, LoopPaused
+from gateway.domain.events.gateway import BusyPause, Diverted, LoopPaused, SendFailed
 from gateway.domain.failover import State
+from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy, Message
 from gateway.offering import required
 from gateway.pairing.options import WhileSuspect
@@ -774,3 +777,156 @@ async def test_since_is_the_first_failure_whatever_follows(harness):
 
     assert state.state is State.SECONDARY
     assert (state.since - began).total_seconds() < 0.5
+
+
+async def test_a_send_counts_with_the_time_that_it_took(harness):
+    pair = await harness.pair()
+    harness.primary.fail(Slow(0.5), SEND)
+    await send(pair)()
+    accepted = pair.broker.sends.slowest_since(0)
+    harness.primary.heal()
+    harness.primary.fail(Hang(), SEND)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send(pair))
+        await trio.sleep(1.5)
+        nursery.cancel_scope.cancel()
+
+    assert accepted == pytest.approx(0.5)
+    assert pair.broker.sends.slowest_since(1) == pytest.approx(1.5)
+
+
+async def test_a_send_that_is_refused_on_arrival_is_counted_by_its_error_as_well(harness):
+    pair = await harness.pair(max_inflight=1)
+    harness.primary.fail(Slow(1.5), SEND)
+    dead = ORDERS.dead_letter
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send(pair, message("1")))
+        await wait_all_tasks_blocked()
+        with client_gives(2.0):
+            busy_for = await outcome_of(send(pair, message("2"), message("3")))
+    refused = await outcome_of(send(pair, message("4"), entity=dead))
+
+    assert (type(busy_for), type(refused)) == (Busy, InvalidRequest)
+    assert pair.broker.sends.refused() == {"Busy": 2, "InvalidRequest": 1}
+    assert len(harness.events.of(SendFailed)) == 2
+
+
+# The order of sends
+
+
+@attrs.define
+class Delivery:
+    """Accepts each send, and records whether it keeps its order."""
+
+    keeps: bool
+    in_order: list[bool] = attrs.field(factory=list)
+
+    def keeps_order(self, _entity):
+        return self.keeps
+
+    async def deliver(self, _entity, batches, _taken, _deadline, *, in_order=None):
+        self.in_order.append(in_order)
+        for batch in batches:
+            batch.accepted_by = AcceptedBy.PRIMARY
+
+
+@pytest.mark.parametrize(
+    ("keeps", "in_order"), [(False, [False, False, True]), (True, [True, True, True])]
+)
+async def test_sends_keep_their_order_if_the_call_or_the_entity_says_so(harness, keeps, in_order):
+    pair = await harness.pair()
+    pair.broker.delivery = delivery = Delivery(keeps)
+
+    await pair.broker.send(ORDERS, [message()])
+    await pair.broker.send_each_diverting(ORDERS, [[message()]])
+    await pair.broker.send_many(ORDERS, [[message()]])
+
+    assert delivery.in_order == in_order
+    assert pair.broker.keeps_order(ORDERS) is keeps
+
+
+async def test_each_batch_tells_who_accepted_it_or_its_error(harness):
+    pair = await harness.pair()
+    harness.primary.fail(refuse(InvalidRequest, "no"), SEND, times=1)
+
+    first, second = await pair.broker.send_each_diverting(ORDERS, [[message("1")], [message("2")]])
+
+    assert (type(first), second) == (InvalidRequest, AcceptedBy.PRIMARY)
+
+
+@pytest.mark.parametrize("in_doubt", [True, False])
+async def test_a_send_that_goes_on_after_an_unknown_outcome_never_ends_as_not_sent(
+    harness, in_doubt
+):
+    pair = await harness.pair()
+    for namespace in (harness.primary, harness.secondary):
+        namespace.fail(Refuse(), SEND)
+
+    with continued(in_doubt=in_doubt):
+        error = await outcome_of(send(pair))
+
+    assert error.outcome is (Outcome.UNKNOWN if in_doubt else Outcome.NOT_SENT)
+
+
+# The primary's other operations
+
+
+@attrs.define
+class Named:
+    """A primary that says who it is, or why it doesn't."""
+
+    error: BrokerError | None = None
+
+    async def identity(self):
+        if self.error is not None:
+            raise self.error
+        return EAST
+
+
+EAST = Identity(kind="uuid", name="east")
+
+
+@pytest.mark.parametrize(
+    ("error", "known", "found"),
+    [
+        (None, None, EAST),
+        (Unavailable("out"), EAST, EAST),
+        (Unavailable("out"), None, Unavailable),
+        (NotSupported("no"), EAST, NotSupported),
+    ],
+)
+async def test_the_identity_is_the_primarys_and_in_an_outage_the_last_that_it_had(
+    harness, error, known, found
+):
+    pair = await harness.pair()
+    pair.broker.primary = Named(error)
+    pair.broker.destination.identity = known
+
+    if isinstance(found, Identity):
+        assert await pair.broker.identity() == found
+    else:
+        with pytest.raises(found):
+            await pair.broker.identity()
+
+
+async def test_a_sender_may_need_as_long_as_its_pair(harness):
+    pair = await harness.pair(send_timeout=7.0)
+
+    assert longest_send_of(pair.broker)() == 7.0
+
+
+@pytest.mark.parametrize("error", [EntityNotFound, EntityDisabled])
+async def test_a_probe_of_a_missing_entity_is_unavailable_only_if_its_sends_are_diverted(
+    harness, error
+):
+    pair = await harness.pair(failover_interval=0.0)
+    harness.primary.fail(refuse(error, "gone"), Operation.PROBE)
+
+    with pytest.raises(error):
+        await pair.broker.probe(ORDERS)
+    pair.states.failed(pair.states.begin(ORDERS), Unavailable("out"))
+    await trio.sleep(0.1)  # the prober finds it missing
+    with pytest.raises(Unavailable, match="gone; its sends go to the backlog"):
+        await pair.broker.probe(ORDERS)
