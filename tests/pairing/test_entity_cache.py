@@ -1,14 +1,20 @@
 import random
 from itertools import pairwise
 
+import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import NotAuthorized
+from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported, Unavailable
 from gateway.domain.topics.topology import TopicProperties
-from gateway.pairing.entity_cache import EntityCache, KnownEntity
+from gateway.pairing.entity_cache import (
+    EntityCache,
+    KnownEntity,
+    list_known,
+    list_known_topics,
+)
 from gateway.store.local.broker import LocalOptions
 from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
@@ -207,3 +213,44 @@ async def test_a_question_without_an_answer_puts_the_next_one_off_for_ten_second
 
     first, second = harness.primary.times(MANAGE)
     assert second - first == 10.0
+
+
+# Lists
+
+
+@attrs.define
+class Lists:
+    """A namespace that lists so many queues, and as many topics."""
+
+    number: int = 0
+    error: BrokerError | None = None
+    asked: list = attrs.field(factory=list)
+
+    async def list_queues(self, prefix="", *, skip=0, top=7):
+        self.asked.append((prefix, skip, top))
+        if self.error is not None:
+            raise self.error
+        return [*range(self.number)][skip : skip + top]
+
+    list_topics = list_queues
+
+
+@pytest.mark.parametrize("listed", [list_known, list_known_topics])
+@pytest.mark.parametrize(("number", "pages"), [(0, 1), (99, 1), (100, 2), (250, 3), (1500, 10)])
+async def test_entities_are_listed_by_the_hundred_up_to_a_thousand(listed, number, pages):
+    broker = Lists(number)
+
+    assert await listed(broker) == [*range(min(number, 1000))]
+    assert broker.asked == [("", 100 * page, 100) for page in range(pages)]
+
+
+@pytest.mark.parametrize("listed", [list_known, list_known_topics])
+@pytest.mark.parametrize("error", [NotAuthorized("no"), NotSupported("no")])
+async def test_a_namespace_that_lists_nothing_to_us_has_no_known_entities(listed, error):
+    assert await listed(Lists(error=error)) == ()
+
+
+@pytest.mark.parametrize("listed", [list_known, list_known_topics])
+async def test_a_namespace_that_doesnt_answer_to_a_list_is_an_error(listed):
+    with pytest.raises(Unavailable):
+        await listed(Lists(error=Unavailable("out")))
