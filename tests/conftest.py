@@ -21,7 +21,7 @@ settings.load_profile("any-machine")
 
 
 # Fixtures of servers that serve all tests of a process. Each further process starts its own.
-SERVERS = {"azurites", "elsewhere", "narrow_node", "own_node", "rabbits"}
+SERVERS = {"azurites", "elsewhere", "narrow_node", "own_node", "rabbits", "shared_nodes"}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -66,7 +66,7 @@ def _group_of(item: pytest.Item) -> str:
     of_contract = names & {"kind", "kinds_at_once"}
     if item.get_closest_marker("shared") or (names & SERVERS and not of_contract):
         return "shared"
-    return ""
+    return "sites" if "site_nodes" in names else ""
 
 
 @pytest.fixture

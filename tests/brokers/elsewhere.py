@@ -24,7 +24,6 @@ from gateway.domain.topics.topology import (
     TopicProperties,
 )
 from gateway.ports import Broker, Receiver
-from tests.brokers.amqp.rabbit import RabbitNode
 from tests.brokers.contract import PATIENCE
 from tests.brokers.servicebus.served import client
 from tests.e2e.processes import START_SECONDS, broker_config, environment
@@ -41,12 +40,8 @@ class Elsewhere:
     """Processes of `pairgate serve`, each with an embedded store; started when first needed."""
 
     folder: Path
-    rabbit: RabbitNode = attrs.field(init=False)
     _ports: dict[str, int] = attrs.field(factory=dict, init=False)
     _processes: list[subprocess.Popen[bytes]] = attrs.field(factory=list, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.rabbit = RabbitNode(self.folder / "rabbit")
 
     @asynccontextmanager
     async def namespace(self, name: str) -> AsyncIterator[Broker]:
@@ -61,7 +56,6 @@ class Elsewhere:
         for process in self._processes:
             process.kill()
             process.wait()
-        self.rabbit.end()
 
     def _start(self, folder: Path) -> int:
         folder.mkdir()

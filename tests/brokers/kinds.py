@@ -284,9 +284,8 @@ def on_rabbitmq(name: str) -> Open:
     return lambda place: place.rabbits.namespace(name, connect_timeout=PATIENCE)
 
 
-def over_amqp_on_rabbitmq_4(place: Place) -> AbstractAsyncContextManager[Broker]:
-    port = place.rabbits.port(NEWER)
-    return rabbit.namespace_on(port, place.rabbits.management_port(NEWER))
+def over_amqp_on(name: str) -> Open:
+    return lambda place: rabbit.namespace_at(place.rabbits, name)
 
 
 def on_azurite(name: str) -> Open:
@@ -436,13 +435,13 @@ KINDS = [
     BrokerKind(name="servicebus", open=in_this_process(amqp.pairgate), can=OVER_AMQP),
     BrokerKind(
         name="amqp, RabbitMQ",
-        open=lambda place: place.elsewhere.rabbit.namespace(),
+        open=over_amqp_on("primary"),
         shared=True,
         can=PLAIN,
     ),
     BrokerKind(
         name="amqp, RabbitMQ 4",
-        open=over_amqp_on_rabbitmq_4,
+        open=over_amqp_on(NEWER),
         shared=True,
         slow=True,
         can=PLAIN,
@@ -531,7 +530,7 @@ KINDS = [
     ),
     BrokerKind(
         name="amqp, RabbitMQ, sharded",
-        open=with_shards(lambda place: place.elsewhere.rabbit.namespace(), real_date),
+        open=with_shards(over_amqp_on("primary"), real_date),
         shared=True,
         can=PLAIN & WITH_SHARDS,
     ),

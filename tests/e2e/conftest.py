@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers.rabbitmq.nodes import Nodes
 from tests.e2e.processes import Gateways, open_gateways
 from tests.e2e.rabbitmq_clusters import SharedCluster
 from tests.e2e.rabbitmq_nodes import ExampleNodes
@@ -18,8 +19,14 @@ async def gateways(tmp_path: Path) -> AsyncIterator[Gateways]:
 
 
 @pytest.fixture(scope="session")
-def rabbits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExampleNodes]:
-    yield from kept_in(tmp_path_factory, "rabbits", ExampleNodes)
+def shared_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """The nodes of the contract's tests."""
+    yield from kept_in(tmp_path_factory, "rabbits", Nodes)
+
+
+@pytest.fixture(scope="session")
+def rabbits(shared_nodes: Nodes) -> ExampleNodes:
+    return ExampleNodes(shared_nodes)
 
 
 @pytest.fixture(scope="module")

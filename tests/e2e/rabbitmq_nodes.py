@@ -5,7 +5,6 @@ import random
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -17,13 +16,11 @@ from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.message import ReceiveMode
 from gateway.ports import Receiver
+from tests.brokers.rabbitmq.nodes import NEWER, Nodes
 from tests.e2e.processes import ROOT
 from tests.harness.rabbitmq import (
-    INSTALLED,
-    RABBITMQ_4,
     USER,
     LastingNode,
-    Release,
     control,
     evaluate,
     keep_queues,
@@ -150,29 +147,26 @@ def _with_secrets(definitions: dict[str, Any]) -> dict[str, Any]:
 
 @attrs.define(eq=False)
 class ExampleNodes:
-    """A north and a south, started when one is first needed; and a north of RabbitMQ 4."""
+    """
+    A north and a south, and a north of RabbitMQ 4: a vhost on nodes that other tests use, too.
+    """
 
-    folder: Path
+    nodes: Nodes
     _examples: dict[str, ExampleNode] = attrs.field(factory=dict, init=False)
 
     @property
     def north(self) -> ExampleNode:
-        return self._started("north")
+        return self._on("primary")
 
     @property
     def newer_north(self) -> ExampleNode:
-        return self._started("newer-north", RABBITMQ_4)
+        return self._on(NEWER)
 
     @property
     def south(self) -> ExampleNode:
-        return self._started("south")
+        return self._on("secondary")
 
-    def _started(self, name: str, release: Release = INSTALLED) -> ExampleNode:
+    def _on(self, name: str) -> ExampleNode:
         if name not in self._examples:
-            node = LastingNode(folder=self.folder / name, name=name, release=release)
-            self._examples[name] = ExampleNode(node)
+            self._examples[name] = ExampleNode(self.nodes.node(name))
         return self._examples[name]
-
-    def end(self) -> None:
-        for example in self._examples.values():
-            example.node.end()

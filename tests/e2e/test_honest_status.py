@@ -3,7 +3,7 @@
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -25,13 +25,6 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 MESSAGES = 40
 ORPHANED = 4  # seconds
 PATIENCE = 60.0
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    nodes = Nodes(tmp_path_factory.mktemp("nodes"))
-    yield nodes
-    nodes.end()
 
 
 @attrs.frozen
@@ -198,10 +191,10 @@ def moved(gateway: GatewayProcess) -> int:
 @pytest.mark.parametrize("syphon", [True, False])
 @pytest.mark.parametrize("management", [True, False])
 async def test_at_no_moment_of_an_outage_do_status_metrics_and_log_contradict_the_queues(
-    nodes: Nodes, gateways: Gateways, management: bool, syphon: bool
+    shared_nodes: Nodes, gateways: Gateways, management: bool, syphon: bool
 ) -> None:
     async with installation_of(
-        nodes, gateways, management=management, syphon=syphon
+        shared_nodes, gateways, management=management, syphon=syphon
     ) as installation:
         gateway = installation.gateway
         assert await send(gateway.address, installation.label, b"x") == (201, "primary")
@@ -260,9 +253,11 @@ async def test_at_no_moment_of_an_outage_do_status_metrics_and_log_contradict_th
 
 
 async def test_an_entity_that_waits_after_a_return_that_did_not_last_is_no_problem(
-    nodes: Nodes, gateways: Gateways
+    shared_nodes: Nodes, gateways: Gateways
 ) -> None:
-    async with installation_of(nodes, gateways, management=False, syphon=True) as installation:
+    async with installation_of(
+        shared_nodes, gateways, management=False, syphon=True
+    ) as installation:
         gateway, label = installation.gateway, installation.label
         assert await send(gateway.address, label, b"x") == (201, "primary")
         for outage in (1, 2):

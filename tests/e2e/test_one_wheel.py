@@ -1,7 +1,7 @@
 """Maintenance of a primary whose backlog syphons of their own move: the primary is spared."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,6 @@ class Site:
     async def on_primary(self) -> int:
         async with self.open_primary() as broker:
             return (await broker.inspect(ORDERS)).active or 0
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    nodes = Nodes(tmp_path_factory.mktemp("nodes"))
-    yield nodes
-    nodes.end()
 
 
 @asynccontextmanager
@@ -156,16 +149,16 @@ async def until_it_has(site: Site, messages: int) -> None:
     [
         "servicebus",
         "servicebus+http",
-        pytest.param("rabbitmq", marks=pytest.mark.live),
+        pytest.param("rabbitmq", marks=[pytest.mark.live, pytest.mark.shared]),
         pytest.param("storage-queue", marks=pytest.mark.live),
     ],
 )
 async def test_nothing_reaches_the_primary_between_failover_and_failback(
-    gateways: Gateways, nodes: Nodes, tmp_path: Path, kind: str
+    gateways: Gateways, request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
     match kind:
         case "rabbitmq":
-            opened = rabbits(nodes, tmp_path)
+            opened = rabbits(request.getfixturevalue("shared_nodes"), tmp_path)
         case "storage-queue":
             opened = azurites(tmp_path)
         case _:

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
+import attrs
 import pytest
 
 MEMORY: Final = Path("/dev/shm")
@@ -32,12 +33,35 @@ class Ends(Protocol):
 E = TypeVar("E", bound=Ends)
 
 
+@attrs.define(eq=False)
+class _Kept:
+    servers: Any
+    ending: ExitStack
+    fixtures: int = 0
+
+
+_KEPT: Final[dict[Callable[[Path], Any], _Kept]] = {}  # by what begins them
+
+
 def kept_in(factory: pytest.TempPathFactory, name: str, begin: Callable[[Path], E]) -> Iterator[E]:
-    """A fixture of servers in a new folder in memory, which end with it."""
-    with in_memory(factory.mktemp(name)) as folder:
-        servers = begin(folder)
-        yield servers
-        servers.end()
+    """
+    A fixture of servers in a new folder in memory.
+
+    A fixture that several modules import is one for each of them: all that have the same `begin`
+    share the servers, which end with the last of the fixtures.
+    """
+    kept = _KEPT.get(begin)
+    if kept is None:
+        with ExitStack() as stack:
+            servers = begin(stack.enter_context(in_memory(factory.mktemp(name))))
+            stack.callback(servers.end)
+            kept = _KEPT[begin] = _Kept(servers, stack.pop_all())
+    kept.fixtures += 1
+    yield kept.servers
+    kept.fixtures -= 1
+    if not kept.fixtures:
+        del _KEPT[begin]
+        kept.ending.close()
 
 
 def _room_at(folder: Path) -> int:

@@ -1,21 +1,20 @@
-"""RabbitMQ with its AMQP 1.0 plugin, shared by all tests: each one sees queues of its own there."""
+"""RabbitMQ over AMQP 1.0, shared by all tests: each one sees queues of its own there."""
 
 import base64
 import itertools
 import json
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
 import attrs
+import trio
 
 from gateway.brokers.amqp.broker import AmqpBroker, open_namespace
 from gateway.brokers.amqp.options import AmqpNamespaceOptions
 from gateway.capabilities import Batches
-from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, NotSupported
 from gateway.domain.identity import Identity
@@ -24,48 +23,32 @@ from gateway.net.http.client import HttpClient
 from gateway.ports import Receiver
 from gateway.wire.http.messages import Headers, Request
 from tests.brokers.contract import PATIENCE
+from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.servicebus.served import real_date
-from tests.harness.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
+from tests.harness.rabbitmq import USER
 
-PLUGINS = ("rabbitmq_amqp1_0", MANAGEMENT)
 PASSWORD = USER
 _numbers = itertools.count(1)
 
 
-@attrs.define(eq=False)
-class RabbitNode:
-    """A node with those plugins, started when it is first needed."""
-
-    folder: Path
-    _http: int = attrs.field(factory=free_port, init=False)
-    _node: LastingNode = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._node = LastingNode(
-            folder=self.folder, plugins=PLUGINS, settings=management_at(self._http)
-        )
-
-    @property
-    def port(self) -> int:
-        return self._node.port
-
-    @asynccontextmanager
-    async def namespace(self, kind: str = "quorum") -> AsyncIterator["Namespace"]:
-        """An empty namespace."""
-        async with namespace_on(self._node.port, self._http, kind) as namespace:
-            yield namespace
-
-    def end(self) -> None:
-        self._node.end()
+def namespace_at(
+    nodes: Nodes, name: str = "primary", kind: str = "quorum"
+) -> AbstractAsyncContextManager["Namespace"]:
+    """An empty namespace on that node."""
+    return namespace_on(nodes.port(name), nodes.management_port(name), kind)
 
 
 @asynccontextmanager
 async def namespace_on(
     port: int, management: int, kind: str = "quorum"
 ) -> AsyncIterator["Namespace"]:
-    """An empty namespace on a node with those ports."""
+    """An empty namespace on a node with those ports. Its queues are deleted in the end."""
     async with Queues(management) as queues, client(port, connect_timeout=PATIENCE) as broker:
-        yield Namespace(broker, queues, f"amqp-{next(_numbers)}", kind)
+        try:
+            yield Namespace(broker, queues, f"amqp-{next(_numbers)}", kind)
+        finally:
+            with trio.move_on_after(5, shield=True):
+                await queues.clear()
 
 
 @asynccontextmanager
@@ -81,10 +64,18 @@ class Queues(HttpClient):
 
     def __init__(self, port: int) -> None:
         super().__init__("127.0.0.1", port)
+        self._made: set[str] = set()
 
     async def make(self, name: str, kind: str = "quorum", **arguments: object) -> None:
         wish = {"durable": True, "arguments": {"x-queue-type": kind, **arguments}}
         assert await self.ask("PUT", name, wish) == 201
+        self._made.add(name)
+
+    async def clear(self) -> None:
+        """Delete what is left: hundreds of quorum queues would make the node slow."""
+        for name in self._made:
+            with suppress(BrokerError):
+                await self.ask("DELETE", name)
 
     async def ask(self, method: str, name: str, body: object = None) -> int:
         login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()

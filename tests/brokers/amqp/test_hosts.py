@@ -10,7 +10,7 @@ from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.domain.message import Complete, Message
-from tests.brokers.amqp.rabbit import PASSWORD
+from tests.brokers.amqp.rabbit import PASSWORD, namespace_at
 from tests.brokers.contract import make
 from tests.brokers.servicebus.served import real_date
 from tests.harness.rabbitmq import USER
@@ -24,11 +24,11 @@ def cluster(*ports, seed=0):
 
 
 @pytest.mark.slow
-async def test_one_host_of_several_is_enough_whichever_is_tried_first(elsewhere):
-    async with elsewhere.rabbit.namespace() as namespace:
+async def test_one_host_of_several_is_enough_whichever_is_tried_first(rabbits):
+    async with namespace_at(rabbits) as namespace:
         queue = namespace._inside(await make(namespace, "orders"))
         for seed in range(6):
-            async with cluster(free_port(), elsewhere.rabbit.port, seed=seed) as broker:
+            async with cluster(free_port(), rabbits.port("primary"), seed=seed) as broker:
                 await broker.send(queue, [Message(message_id=str(seed))])
                 async with broker.open_receiver(queue) as receiver:
                     [taken] = await receiver.receive(1)

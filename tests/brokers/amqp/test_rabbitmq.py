@@ -36,13 +36,13 @@ ORDERS = EntityPath("orders")
 
 
 @pytest.fixture
-async def broker(elsewhere):
-    async with elsewhere.rabbit.namespace() as namespace:
+async def broker(rabbits):
+    async with rabbit.namespace_at(rabbits) as namespace:
         yield namespace
 
 
-async def test_once_its_queue_is_gone_a_message_is_not_accepted(elsewhere):
-    async with elsewhere.rabbit.namespace("classic") as broker:
+async def test_once_its_queue_is_gone_a_message_is_not_accepted(rabbits):
+    async with rabbit.namespace_at(rabbits, kind="classic") as broker:
         queue = await make(broker, "orders")
         await broker.send(queue, [Message(message_id="1")])
         await broker.delete_queue(queue)
@@ -156,8 +156,8 @@ async def test_a_settlement_by_which_the_plugin_would_lose_a_message_is_not_used
     assert await is_empty(broker, queue)
 
 
-async def test_a_classic_queue_is_one_as_well(elsewhere):
-    async with elsewhere.rabbit.namespace("classic") as broker:
+async def test_a_classic_queue_is_one_as_well(rabbits):
+    async with rabbit.namespace_at(rabbits, kind="classic") as broker:
         queue = await make(broker, "orders")
         messages = [Message(message_id=str(number)) for number in range(100)]
         await broker.send(queue, messages)
@@ -167,8 +167,8 @@ async def test_a_classic_queue_is_one_as_well(elsewhere):
         assert [each.message.message_id for each in taken] == [str(n) for n in range(100)]
 
 
-async def test_a_wrong_password_is_no_outage(elsewhere, monkeypatch):
+async def test_a_wrong_password_is_no_outage(rabbits, monkeypatch):
     monkeypatch.setattr(rabbit, "PASSWORD", "wrong")
-    async with rabbit.client(elsewhere.rabbit.port) as broker:
+    async with rabbit.client(rabbits.port("primary")) as broker:
         with pytest.raises(NotAuthorized):
             await broker.probe(ORDERS)

@@ -14,8 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.shared]
 
 @pytest.fixture
 async def broker(rabbits: Nodes):
-    port = rabbits.port(NEWER)
-    async with rabbit.namespace_on(port, rabbits.management_port(NEWER)) as namespace:
+    async with rabbit.namespace_at(rabbits, NEWER) as namespace:
         yield namespace
 
 

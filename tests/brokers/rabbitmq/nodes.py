@@ -35,6 +35,7 @@ from tests.harness.rabbitmq import (
 from tests.harness.servers import ServerProcess
 
 NEWER = "newer"  # a node of RabbitMQ 4
+AMQP = "rabbitmq_amqp1_0"  # the plugin, which RabbitMQ 4 is without
 _numbers = itertools.count(1)
 
 
@@ -51,19 +52,19 @@ class Nodes:
     def node(self, name: str) -> LastingNode:
         if name not in self._nodes:
             if name == NEWER:
-                self._begin(name, RABBITMQ_4)
+                self._begin(name, RABBITMQ_4, MANAGEMENT)
             else:
                 for each in ("primary", "secondary"):
-                    self._begin(each, INSTALLED)
+                    self._begin(each, INSTALLED, MANAGEMENT, AMQP)
         return self._nodes[name]
 
-    def _begin(self, name: str, release: Release) -> None:
+    def _begin(self, name: str, release: Release, *plugins: str) -> None:
         self._http[name] = free_port()
         self._nodes[name] = LastingNode(
             folder=self.folder / name,
             name=name,
             release=release,
-            plugins=(MANAGEMENT,),
+            plugins=plugins,
             settings=management_at(self._http[name]),
         )
         self._nodes[name].begin()
