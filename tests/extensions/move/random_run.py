@@ -63,6 +63,7 @@ class MoveVerdict:
 class MoveWorld:
     seed: int
     keeps_order: bool = False
+    lasts: float = LASTS
     rng: random.Random = attrs.field(init=False)
     stand: MoveStand = attrs.field(init=False)
     fault: dict[str, Fault | None] = attrs.field(factory=dict)  # by side
@@ -99,7 +100,7 @@ class MoveWorld:
                     living.start_soon(self._live)
                 if not self.keeps_order:
                     living.start_soon(self._change)
-                await trio.sleep(LASTS)
+                await trio.sleep(self.lasts)
                 living.cancel_scope.cancel()
             self.fault, self.loses_answers = {}, False
             await self._rest(nursery)
@@ -332,9 +333,9 @@ def reason(name: str) -> str:
     return f"case {name}"
 
 
-def judge(seed: int, *, keeps_order: bool = False) -> MoveVerdict:
-    """Run that seed."""
-    world = MoveWorld(seed, keeps_order=keeps_order)
+def judge(seed: int, *, keeps_order: bool = False, lasts: float = LASTS) -> MoveVerdict:
+    """Run that seed, with faults for so long."""
+    world = MoveWorld(seed, keeps_order=keeps_order, lasts=lasts)
     run_seeded(world.run, seed=seed)
     return world.verdict()
 

@@ -60,6 +60,7 @@ class Verdict:
 @attrs.define(eq=False)
 class World:
     seed: int
+    lasts: float = LASTS
     rng: random.Random = attrs.field(init=False)
     harness: Harness = attrs.field(init=False)
     fault: Fault | None = None  # of the primary
@@ -98,7 +99,7 @@ class World:
                     living.start_soon(self._consume, pair)
                 living.start_soon(self._syphon, pairs[0])
                 living.start_soon(self._change)
-                await trio.sleep(LASTS)
+                await trio.sleep(self.lasts)
                 living.cancel_scope.cancel()
             self.fault, self.loses_answers = None, False
             await harness.syphon()
@@ -250,9 +251,9 @@ class World:
         )
 
 
-def judge(seed: int, *, sessions: bool = False) -> Verdict:
-    """Run that seed."""
-    world = World(seed, sessions=sessions)
+def judge(seed: int, *, sessions: bool = False, lasts: float = LASTS) -> Verdict:
+    """Run that seed, with faults for so long."""
+    world = World(seed, lasts, sessions=sessions)
     run_seeded(world.run, seed=seed)
     return world.verdict()
 
