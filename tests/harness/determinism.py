@@ -18,7 +18,7 @@ from trio._core import _run
 
 T = TypeVar("T")
 
-MOST_ROUNDS: Final = 100_000  # of Trio's loop in a virtual second; the busiest need some 1,500
+MOST_ROUNDS: Final = 20_000  # of Trio's loop in a virtual second; the busiest need some 1,500
 
 
 class Standstill(Exception):
