@@ -6,7 +6,6 @@ one client, and give the same answers. So RabbitMQ is the model.
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -16,7 +15,8 @@ import pytest
 import trio
 
 from tests.e2e.processes import Gateways, broker_config
-from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, Release, rabbitmq
+from tests.e2e.rabbitmq_site import SiteNodes
+from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, Release
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -256,13 +256,12 @@ def compared(rabbit: Side, ours: Side, seed: int) -> list[str]:
 
 @pytest.mark.parametrize("release", [INSTALLED, RABBITMQ_4], ids=["RabbitMQ 3", "RabbitMQ 4"])
 async def test_the_broker_of_the_endpoint_answers_as_rabbitmq(
-    gateways: Gateways, tmp_path: Path, release: Release
+    gateways: Gateways, site_nodes: SiteNodes, release: Release
 ) -> None:
     config = broker_config().replace('"service-bus-http"', '"rabbitmq"')
-    (tmp_path / "rabbit").mkdir()
-    async with rabbitmq(tmp_path / "rabbit", release=release) as (_, port):
-        gateway = await gateways.start(config, name="gateway")
-        for seed in range(SEEDS):
-            sides = Side(port), Side(gateway.port)
-            differs = await trio.to_thread.run_sync(compared, *sides, seed)
-            assert not differs, f"seed {seed}:\n" + "\n".join(differs)
+    _, port = await site_nodes.emptied(release)
+    gateway = await gateways.start(config, name="gateway")
+    for seed in range(SEEDS):
+        sides = Side(port), Side(gateway.port)
+        differs = await trio.to_thread.run_sync(compared, *sides, seed)
+        assert not differs, f"seed {seed}:\n" + "\n".join(differs)
