@@ -3,17 +3,25 @@ The core works without each extension, and without them all: neither their folde
 in the list are there.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
+import trio
 
 from gateway.extensions.extension import Extension
 from gateway.extensions.listing import EXTENSIONS
+from tests.e2e.backlog_home import bring_home
+from tests.e2e.processes import environment, open_gateways
+from tests.harness import without
+from tests.harness.fork_server import ForkServer
 from tests.harness.known import known
-from tests.harness.without import copy_without, run_tests
+from tests.harness.without import copy_without, run_tests, variables_of
 
+PATIENCE: Final = 30.0  # seconds until a fork server has ended
 # The assembly of each process, by the list: a pair, a restart, a syphon.
 PROCESSES: Final = (
     "tests/e2e/test_serve.py::test_the_embedded_default_is_a_pair_that_serves",
@@ -84,17 +92,31 @@ WORDS: Final[Mapping[str, Mapping[str, set[str]]]] = {
 }
 
 
+@asynccontextmanager
+async def forks_without(extension: Extension, folder: Path) -> AsyncIterator[ForkServer]:
+    """A fork server of the package without the extension; it has imported all that is left."""
+    copy_without([extension], folder)
+    server = ForkServer.start({**environment(), **variables_of([extension], folder)})
+    try:
+        yield server
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
+            await trio.to_thread.run_sync(server.end)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda each: each.name)
-def test_the_core_works_without_an_extension_which_alone_knows_its_options_and_events(
+async def test_the_core_works_without_an_extension_which_alone_knows_its_options_and_events(
     extension: Extension, tmp_path: Path
 ) -> None:
-    copy_without([extension], tmp_path)
+    async with forks_without(extension, tmp_path) as server:
+        async with open_gateways(tmp_path / "processes", lambda: server) as gateways:
+            await bring_home(gateways)
+        asked = await server.run(tmp_path, [], module=without.__name__)
 
-    ran = run_tests([extension], tmp_path, PROCESSES)
-
-    assert ran.code == 0, ran.output
-    gone = {kind: set(names) - set(ran.known[kind]) for kind, names in known().items()}
+    assert asked.returncode == 0, asked.stderr
+    knows = json.loads(asked.stdout)
+    gone = {kind: set(names) - set(knows[kind]) for kind, names in known().items()}
     inner = {path for path in gone["options"] if path.rpartition(".")[0] in gone["options"]}
     assert {"options": gone["options"] - inner, "events": gone["events"]} == WORDS[extension.name]
 

@@ -64,7 +64,7 @@ async def pairgate(
     """A command with the configuration of that process: exit code, output, errors."""
     command, *rest = arguments
     asked = [command, "--config", str(process.config_file), *rest]
-    result = await fork_server().run(process.folder, asked, stdin, environment())
+    result = await process.forks().run(process.folder, asked, stdin, environment())
     return result.returncode, result.stdout.decode(), result.stderr.decode()
 
 

@@ -49,6 +49,7 @@ class GatewayProcess:
     command: Sequence[str]
     nursery: trio.Nursery = attrs.field(repr=False)
     environment: Mapping[str, str] = attrs.field(factory=dict, repr=False)  # beside the usual one
+    forks: Callable[[], ForkServer] = fork_server
     ports: list[int] = attrs.field(factory=list)
     log: list[dict[str, Any]] = attrs.field(factory=list, repr=False)
     garbage: list[str] = attrs.field(factory=list)  # lines among the log that weren't JSON
@@ -98,7 +99,7 @@ class GatewayProcess:
         """
         arguments = [*self.command, "--json", "--config", str(self.config_file)]
         if not any(EARLY.match(name) for name in self.environment):
-            return await fork_server().fork(self.folder, arguments, variables=self.environment)
+            return await self.forks().fork(self.folder, arguments, variables=self.environment)
         return await trio.lowlevel.open_process(
             [sys.executable, "-m", "gateway", *arguments],
             cwd=self.folder,
@@ -198,11 +199,13 @@ class Gateways:
     Starts processes below one folder. All of them are killed when the scope ends.
 
     `environments` are the variables of some beside the usual ones, by the names of the processes.
+    `forks` gives the fork server: that of another package than ours, where there is one.
     """
 
     folder: Path
     nursery: trio.Nursery
     environments: dict[str, Mapping[str, str]] = attrs.field(factory=dict)
+    forks: Callable[[], ForkServer] = fork_server
     processes: list[GatewayProcess] = attrs.field(factory=list)
 
     def prepare(
@@ -215,6 +218,7 @@ class Gateways:
             command=command,
             nursery=self.nursery,
             environment=self.environments.get(name, {}),
+            forks=self.forks,
         )
         self.processes.append(process)
         return process
@@ -234,10 +238,12 @@ class Gateways:
 
 
 @asynccontextmanager
-async def open_gateways(folder: Path) -> AsyncIterator[Gateways]:
+async def open_gateways(
+    folder: Path, forks: Callable[[], ForkServer] = fork_server
+) -> AsyncIterator[Gateways]:
     """A scope for processes; outside of pytest-trio's fixtures too."""
     async with trio.open_nursery() as nursery:
-        gateways = Gateways(folder=folder, nursery=nursery)
+        gateways = Gateways(folder=folder, nursery=nursery, forks=forks)
         try:
             yield gateways
         finally:

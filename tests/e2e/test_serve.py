@@ -14,6 +14,7 @@ import trio
 
 from gateway.config.source import DEFAULT
 from gateway.domain import backlog
+from tests.e2e.backlog_home import bring_home
 from tests.e2e.commands import pairgate, with_fixed_port
 from tests.e2e.installation import client
 from tests.e2e.processes import (
@@ -307,23 +308,7 @@ async def test_wrong_credentials_are_a_wrong_configuration(gateways: Gateways) -
 
 
 async def test_a_syphon_of_its_own_moves_the_backlog(gateways: Gateways) -> None:
-    primary = await gateways.start(broker_config("orders"), name="primary")
-    secondary = await gateways.start(broker_config(), name="secondary")
-    config = pair_config(primary.address, secondary.address, enable_syphon=False)
-    gateway = gateways.prepare(config)
-    gateway.folder.mkdir()
-    gateway.config_file.write_text(gateway.config)
-    await pairgate(gateway, "provision")
-    await gateway.start()
-    await primary.kill()
-    await send(gateway.address, "orders", b"one")
-    await primary.start()
-
-    syphon = await gateways.start(config, command=["syphon"])
-    arrived = await take(primary.address, "orders", wait=20)
-
-    assert arrived == b"one"
-    assert await syphon.stop() == 0
+    await bring_home(gateways)
 
 
 async def test_a_backlog_can_be_moved_to_another_namespace(gateways: Gateways) -> None:

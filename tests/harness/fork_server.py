@@ -121,13 +121,14 @@ class ForkServer:
         folder: Path,
         arguments: Sequence[str],
         *,
+        module: str = "gateway",
         stdin: BinaryIO | None = None,
         stdout: BinaryIO | None = None,
         variables: Mapping[str, str] = _NONE,
     ) -> ForkedProcess:
         """
-        Start `pairgate ARGUMENTS` in that folder; None: nothing to read, or written to nowhere.
-        `variables` are added to the environment after Python has read its own.
+        Start `python -m MODULE ARGUMENTS` in that folder; None: nothing to read, or written to
+        nowhere. `variables` are added to the environment after Python has read its own.
 
         Raises:
             ServerFailed: the fork server has ended.
@@ -136,7 +137,12 @@ class ForkServer:
         ended, their_ended = os.pipe()
         os.set_blocking(ended, False)
         request = json.dumps(
-            {"folder": str(folder), "arguments": arguments, "variables": dict(variables)}
+            {
+                "folder": str(folder),
+                "module": module,
+                "arguments": arguments,
+                "variables": dict(variables),
+            }
         ).encode()
         try:
             standard = [_descriptor(stdin), _descriptor(stdout), their_log]
@@ -156,16 +162,23 @@ class ForkServer:
         arguments: Sequence[str],
         stdin: bytes = b"",
         variables: Mapping[str, str] = _NONE,
+        *,
+        module: str = "gateway",
     ) -> subprocess.CompletedProcess[bytes]:
         """
-        Run `pairgate ARGUMENTS` in that folder to its end. Cancelled, it is killed. Raises as
-        `fork`.
+        Run `python -m MODULE ARGUMENTS` in that folder to its end. Cancelled, it is killed. Raises
+        as `fork`.
         """
         with TemporaryFile() as given, TemporaryFile() as printed:
             given.write(stdin)
             given.seek(0)
             process = await self.fork(
-                folder, arguments, stdin=given, stdout=printed, variables=variables
+                folder,
+                arguments,
+                module=module,
+                stdin=given,
+                stdout=printed,
+                variables=variables,
             )
             try:
                 async with process.stderr:
@@ -200,9 +213,10 @@ class _Forking:
     ready: selectors.EpollSelector = attrs.field(factory=selectors.EpollSelector)
     running: dict[int, tuple[int, int]] = attrs.field(factory=dict)  # pid, who is told; by pidfd
 
-    def serve(self) -> Sequence[str] | None:
+    def serve(self) -> tuple[str, Sequence[str]] | None:
         """
-        Fork until the other side is gone, and return None. A forked process returns its arguments.
+        Fork until the other side is gone, and return None. A forked process returns its module and
+        its arguments.
         """
         self.ready.register(self.control, selectors.EVENT_READ)
         while True:
@@ -253,17 +267,19 @@ class _Forking:
             os.close(ended)
 
 
-def _enter(request: bytes, standard: Sequence[int]) -> Sequence[str]:
-    """Make a forked process as `python -m` would find itself; return its arguments."""
+def _enter(request: bytes, standard: Sequence[int]) -> tuple[str, Sequence[str]]:
+    """
+    Make a forked process as `python -m` would find itself; return its module and its arguments.
+    """
     for number, each in enumerate(standard):
         os.dup2(each, number)
         os.close(each)
     asked = json.loads(request)
     os.chdir(asked["folder"])
-    sys.path[0] = asked["folder"]
+    if not sys.flags.safe_path:
+        sys.path[0] = asked["folder"]
     os.environ.update(asked["variables"])
-    arguments: list[str] = asked["arguments"]
-    return arguments
+    return asked["module"], asked["arguments"]
 
 
 def _main() -> None:
@@ -273,10 +289,10 @@ def _main() -> None:
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as control:
-        arguments = _Forking(control).serve()
-    if arguments is not None:
-        sys.argv[1:] = arguments
-        runpy.run_module("gateway", run_name="__main__", alter_sys=True)
+        asked = _Forking(control).serve()
+    if asked is not None:
+        module, sys.argv[1:] = asked
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

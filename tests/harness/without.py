@@ -2,7 +2,7 @@
 A copy of the package without some extensions: neither their folders, nor their lines in the list.
 
 As a plug-in of pytest this module refuses to run tests on any other package, and writes what that
-one knows.
+one knows. As a program it does the same without tests.
 """
 
 import json
@@ -66,16 +66,19 @@ class Ran:
     known: Mapping[str, Sequence[str]]  # as `known.known`
 
 
-def run_tests(extensions: Sequence[Extension], folder: Path, tests: Sequence[str]) -> Ran:
-    """Run these tests on the copy in that folder, with it as the package."""
-    known_file = folder / "known.json"
-    environ = {
-        **os.environ,
+def variables_of(extensions: Sequence[Extension], folder: Path) -> Mapping[str, str]:
+    """The variables of a process whose package is the copy in that folder."""
+    return {
         "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
         "PYTHONSAFEPATH": "1",
         _NAMES: " ".join(each.package for each in extensions),
-        _KNOWN: str(known_file),
     }
+
+
+def run_tests(extensions: Sequence[Extension], folder: Path, tests: Sequence[str]) -> Ran:
+    """Run these tests on the copy in that folder, with it as the package."""
+    known_file = folder / "known.json"
+    environ = {**os.environ, **variables_of(extensions, folder), _KNOWN: str(known_file)}
     options = ["-p", __name__, "-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "-o", "pythonpath=", *tests],
@@ -89,8 +92,21 @@ def run_tests(extensions: Sequence[Extension], folder: Path, tests: Sequence[str
 
 
 def pytest_configure() -> None:
-    """Fail if the package in this process is a whole one."""
+    Path(os.environ[_KNOWN]).write_text(_known_here())
+
+
+def _known_here() -> str:
+    """
+    Return as JSON the words that the package of this process knows.
+
+    Raises:
+        AssertionError: it is a whole one.
+    """
     there = [each for each in os.environ[_NAMES].split() if find_spec(each) is not None]
     if there:
         raise AssertionError(f"{', '.join(there)} is still there")
-    Path(os.environ[_KNOWN]).write_text(json.dumps(known()))
+    return json.dumps(known())
+
+
+if __name__ == "__main__":
+    sys.stdout.write(_known_here())
