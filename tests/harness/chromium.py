@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import attrs
 
-PATIENCE: Final = 60.0  # seconds until an expected event is missing
+from tests.harness.patience import PATIENCE
+
 WIDTH: Final = 1400  # pixels
 _SWITCHES: Final = (
     # With a mouse.

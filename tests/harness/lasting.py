@@ -11,11 +11,11 @@ from typing import Final, Generic, TypeVar
 import attrs
 import trio
 
-from tests.harness.servers import ServerFailed
+from tests.harness.servers import START_LIMIT, STOP_LIMIT, ServerFailed
 
 T = TypeVar("T")
 
-_LIFE_LIMIT: Final = 120.0  # seconds to start, or to end
+_LIFE_LIMIT: Final = START_LIMIT + STOP_LIMIT  # seconds to start, or to end
 
 
 @attrs.define(eq=False)

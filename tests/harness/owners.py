@@ -9,6 +9,7 @@ from contextlib import suppress
 import trio
 
 from tests.e2e.processes import ROOT
+from tests.harness.patience import PATIENCE
 
 
 async def check_ends_with_owner(program: str, *arguments: str) -> None:
@@ -29,7 +30,7 @@ async def check_ends_with_owner(program: str, *arguments: str) -> None:
     try:
         owner.kill()
         await owner.wait()
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             await trio.lowlevel.wait_readable(ended)
     finally:
         os.close(ended)

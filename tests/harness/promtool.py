@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.harness.patience import PATIENCE
+
 ROOT: Final = Path(__file__).parents[2]
 ALERTS: Final = ROOT / "conf" / "examples" / "prometheus-alerts.yml"
 
@@ -18,7 +20,7 @@ def promtool(*arguments: str | Path, text: str = "") -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -9,10 +9,11 @@ from typing import Final
 
 import trio
 
+from tests.harness.patience import PATIENCE
 from tests.harness.servers import ServerFailed
 
 _ATTACHED: Final = b"attached"
-_LIMIT: Final = 30.0  # seconds to attach, or to let go
+_LIMIT: Final = PATIENCE  # to attach, or to let go
 # By these Trio wakes its own loop, over a pair of sockets that no network is behind: one that fails
 # is no fault that a machine has. strace can't spare a descriptor.
 _WAKING: Final = frozenset({"sendto", "recvfrom", "write"})

@@ -9,15 +9,13 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import attrs
 from pexpect import EOF
 from pexpect.fdpexpect import fdspawn
 
 from tests.e2e.processes import environment
-
-SECONDS: Final = 120.0  # for each answer, on a busy machine
+from tests.harness.patience import PATIENCE
 
 
 @attrs.frozen(eq=False)
@@ -43,7 +41,7 @@ class Terminal:
     def ends(self) -> tuple[int, str]:
         """The exit code when the command has ended, and the rest of its output."""
         self.screen.expect(EOF)
-        return self.process.wait(SECONDS), str(self.screen.before)
+        return self.process.wait(PATIENCE), str(self.screen.before)
 
 
 @contextmanager
@@ -67,7 +65,7 @@ def at_terminal(
     finally:
         os.close(theirs)
     try:
-        yield Terminal(process, fdspawn(ours, timeout=SECONDS, encoding="utf-8"))
+        yield Terminal(process, fdspawn(ours, timeout=PATIENCE, encoding="utf-8"))
     finally:
         process.kill()
         process.wait()

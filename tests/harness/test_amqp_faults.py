@@ -9,11 +9,11 @@ from gateway.domain.message import AcceptedBy
 from tests.brokers.amqp.faults import ORDERS, Wire, failure_of, numbered, wired
 from tests.harness.amqp_faults import BUSY, Detach, DetachInsteadOfAnswer, NoCredit
 from tests.harness.chaos_proxy import Pass
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
 [MESSAGE] = numbered(1)
-PATIENCE = 30  # seconds until an expected event is missing
 
 
 def begin(wire: Wire, fault: Pass) -> None:

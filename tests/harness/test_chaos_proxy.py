@@ -22,6 +22,7 @@ from tests.harness.chaos_proxy import (
     SwallowResponse,
     Truncate,
 )
+from tests.harness.patience import PATIENCE
 
 
 class Echo:
@@ -61,7 +62,7 @@ async def ask(stream, data=b"hello", size=100):
     """The answer until it is `size` long or ends; None when the connection was reset."""
     received = b""
     try:
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             await stream.send_all(data)
             while len(received) < size and (more := await stream.receive_some()):
                 received += more
@@ -158,7 +159,7 @@ async def test_bytes_on_a_slow_way_arrive_when_that_is_slow_no_more(proxy, serve
         await settle()
         came = server.received
         proxy.fault = Pass()
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             answer = await stream.receive_some()
 
     assert (came, answer) == (b"hello", b"<late>")
@@ -213,7 +214,7 @@ async def test_half_open_lets_requests_pass_and_no_answer(proxy, server):
         assert await ask(stream) == b"<hello>"
         proxy.fault = HalfOpen()
         await stream.send_all(b"there")
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             while not server.received.endswith(b"there"):
                 await settle()
 
@@ -227,7 +228,7 @@ async def test_corrupt_changes_one_bit_of_an_answer(proxy, server):
     proxy.fault = Corrupt()
     async with await connect(proxy) as stream:
         await stream.send_all(b"hello")
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             answer = await stream.receive_some()
 
     changed = [a ^ b for a, b in zip(answer, b"<hello>", strict=True)]
@@ -262,5 +263,5 @@ async def test_late_answers_arrive_when_the_fault_is_over(proxy):
             await ask(stream)
         assert scope.cancelled_caught
         proxy.fault = Pass()
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             assert await stream.receive_some() == b"<hello>"

@@ -15,6 +15,7 @@ import trio
 from tests.e2e.processes import broker_config, environment, fork_server
 from tests.harness.fork_server import ForkedProcess, ForkServer
 from tests.harness.owners import check_ends_with_owner
+from tests.harness.patience import PATIENCE
 from tests.harness.servers import ServerFailed
 
 pytestmark = pytest.mark.slow
@@ -62,7 +63,7 @@ def descriptors(process: ForkedProcess) -> dict[str, str]:
 async def test_each_process_has_its_folder_its_descriptors_and_its_exit_code(
     tmp_path: Path,
 ) -> None:
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         one, other = await started(tmp_path / "one"), await started(tmp_path / "other")
         assert one.poll() is None
         assert os.readlink(f"/proc/{one.pid}/cwd") == str(tmp_path / "one")
@@ -100,7 +101,7 @@ async def test_without_a_fork_server_nothing_is_started(tmp_path: Path) -> None:
     server = ForkServer.start(environment())
     os.kill(server.pid, signal.SIGKILL)
 
-    with trio.fail_after(60), pytest.raises(ServerFailed):
+    with trio.fail_after(PATIENCE), pytest.raises(ServerFailed):
         await server.fork(tmp_path, ["serve"])
     server.end()
 

@@ -8,6 +8,7 @@ import trio
 
 from gateway.demo.ports import free_port
 from tests.harness.greeter import greeter
+from tests.harness.patience import PATIENCE
 from tests.harness.servers import ServerFailed, ServerProcess, answers, running
 
 
@@ -34,7 +35,7 @@ async def test_a_server_stops_when_it_is_asked_to(tmp_path: Path) -> None:
     server = greeter(tmp_path, port)
 
     async with running(server):
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE):
             await server.stop()
 
         assert not await answers(port, b"me\n", b"hello")

@@ -20,8 +20,8 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.ports import Receiver
 from tests.harness.azurite import ACCOUNT, KEY, azurite
+from tests.harness.servers import START_LIMIT
 
-START_SECONDS = 120
 POLL = Backoff(first=0.02, cap=0.3)
 
 _numbers = itertools.count(1)
@@ -44,7 +44,7 @@ class _Azurite:
         self._thread.start()
 
     def wait(self) -> int:
-        if not self._ready.wait(START_SECONDS) or self._error is not None:
+        if not self._ready.wait(START_LIMIT) or self._error is not None:
             raise AssertionError(f"Azurite didn't start: {self._error}") from self._error
         return self.port
 
@@ -52,7 +52,7 @@ class _Azurite:
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._scope.cancel)
-        self._thread.join(START_SECONDS)
+        self._thread.join(START_LIMIT)
 
     def _run(self) -> None:
         try:
