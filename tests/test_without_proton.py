@@ -8,6 +8,8 @@ from typing import Final
 
 import pytest
 
+from tests.harness.patience import PATIENCE
+
 ROOT: Final = Path(__file__).parents[1]
 # As if it had not been installed: the finder of installed modules doesn't find it.
 HIDING: Final = """
@@ -44,7 +46,7 @@ def hidden(folder: Path, program: str, *arguments: str) -> "subprocess.Completed
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
 

@@ -108,10 +108,10 @@ from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate import control_calls as table
 from gateway.wire.pairgate.control_call import ControlCall, NoKeys
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS
+from tests.harness.patience import PATIENCE
 
 KEY = "c2VjcmV0LW9mLXRoZS1vcGVyYXRvcnM="
 WAYS = ("http", "tls", "unix")
-PATIENCE = 30.0
 DATE = datetime(2027, 1, 1, 12, tzinfo=UTC)
 JSON = "application/json"
 

@@ -37,6 +37,7 @@ from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.tables import tables
 from gateway.pairing.options import EntityRule
 from tests.config.shipped import COMMENTED_OUT, CONF, EVERY_OPTION, read
+from tests.harness.patience import PATIENCE
 
 SYSTEMD = CONF / "systemd"
 SYSTEMD_ANALYZE = "/usr/bin/systemd-analyze"
@@ -253,7 +254,7 @@ def test_the_socket_unit_has_the_ports_of_the_default_configuration() -> None:
 def test_a_unit_exposes_little_by_the_measure_of_systemd(path: Path) -> None:
     command = [SYSTEMD_ANALYZE, "security", "--offline=true", "--no-pager", str(path)]
 
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
 
     [level] = re.findall(rf"exposure level for {path.name}: ([\d.]+)", result.stdout)
     assert float(level) < MOST_EXPOSURE, result.stdout
@@ -297,7 +298,7 @@ def test_systemd_finds_no_fault_in_the_units(tmp_path: Path) -> None:
         [SYSTEMD_ANALYZE, "verify", *(tmp_path / path.name for path in units)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

@@ -11,12 +11,12 @@ import trio
 from tests.e2e.processes import environment, open_gateways
 from tests.e2e.rest import send, take
 from tests.harness.beanstalkd import beanstalkd
+from tests.harness.patience import PATIENCE
 from tests.harness.servers import frozen
 from tests.pages import named_blocks
 
 ROOT = Path(__file__).parents[2]
 PAGE = "examples/beanstalkd/README.md"
-SECONDS = 120
 
 
 def installed(folder: Path) -> Path:
@@ -26,9 +26,9 @@ def installed(folder: Path) -> Path:
     place = folder / "installed"
     flags = ["--quiet", "--no-deps", "--no-build-isolation", "--target", str(place)]
     copy = folder / "source"
-    subprocess.run(["cp", "-r", str(ROOT / source), str(copy)], check=True, timeout=SECONDS)
+    subprocess.run(["cp", "-r", str(ROOT / source), str(copy)], check=True, timeout=PATIENCE)
     subprocess.run(
-        [sys.executable, "-m", pip, install, *flags, str(copy)], check=True, timeout=SECONDS
+        [sys.executable, "-m", pip, install, *flags, str(copy)], check=True, timeout=PATIENCE
     )
     return place
 
@@ -77,7 +77,7 @@ def test_a_kind_that_is_not_installed_is_refused_with_those_that_are(tmp_path: P
         capture_output=True,
         text=True,
         check=False,
-        timeout=SECONDS,
+        timeout=PATIENCE,
     )
 
     assert ended.returncode == 2

@@ -13,10 +13,10 @@ import pytest
 from examples.billing.ledger import Ledger
 from examples.billing.values import Slice, Total, add_up, batches, slices, transactions
 from examples.billing.verdict import Findings
+from tests.harness.patience import PATIENCE
 from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 240
 
 DAY = tuple(transactions(250, 10, random.Random(1)))
 BATCHES = tuple(batches(DAY, 100))
@@ -45,7 +45,7 @@ def test_each_transaction_is_counted_once_though_a_worker_is_killed(tmp_path: Pa
         capture_output=True,
         text=True,
         check=False,
-        timeout=SECONDS,
+        timeout=PATIENCE,
     )
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as database:
         counted = database.execute("SELECT sum(transactions) FROM totals").fetchone()
@@ -112,7 +112,7 @@ def test_a_number_that_is_too_small_is_named() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=SECONDS,
+        timeout=PATIENCE,
     )
 
     assert done.returncode == 2

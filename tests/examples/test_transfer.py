@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.patience import PATIENCE
 from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 120
 MADE = "ann has 985 after 3 transfers\nbob has 15 after 3 transfers\n"
 
 
@@ -22,7 +22,7 @@ def run(folder: Path, *parts: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=SECONDS,
+        timeout=PATIENCE,
     )
 
 

@@ -42,8 +42,8 @@ from gateway.wire.http.messages import Headers, Request, Response
 from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import ORDERS
 from tests.frontends.storage_client import ACCOUNT, open_client
+from tests.harness.patience import PATIENCE
 
-PATIENCE = 60.0
 EXTERNAL = Credentials(mechanism="EXTERNAL")
 TO_SEND = Access(right=Right.SEND, entity=ORDERS, path="orders")
 

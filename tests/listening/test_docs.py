@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.listening.options import ListenerOptions
+from tests.harness.patience import PATIENCE
 from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,7 @@ def test_the_example_prints_what_the_page_says(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
     assert (done.stdout.strip(), done.stderr) == (said, "")

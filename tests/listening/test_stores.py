@@ -22,6 +22,7 @@ from gateway.listening.stores.values import Store, Values
 from gateway.ports import ABSENT, ANY
 from tests.extensions.claims.stores import account_at, now
 from tests.harness.azurite import azurite
+from tests.harness.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 INCREMENT = """
@@ -148,7 +149,7 @@ async def test_a_writer_that_is_killed_leaves_the_old_value_or_the_new(kind, tmp
         process = await trio.lowlevel.open_process(
             command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL
         )
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while int((await store.read("n"))[0] or 0) < 3:  # noqa: ASYNC110 another process
                 await trio.sleep(0.01)
         process.kill()

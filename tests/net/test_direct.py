@@ -8,6 +8,7 @@ import trio
 import trio.testing
 
 from gateway.net.direct import SEND_SIZE, DirectStream, socket_of
+from tests.harness.patience import PATIENCE
 
 MUCH = bytes(range(256)) * 40_000  # more than the buffers of the kernel hold
 
@@ -67,7 +68,7 @@ async def test_a_large_send_lets_others_run_between_its_pieces_though_the_kernel
     stream, _ = ends
     steps = Steps()
     trio.lowlevel.add_instrument(steps)
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         await stream.send_all(bytes(SEND_SIZE))
         small = steps.count
         await stream.send_all(bytes(SEND_SIZE + 1))

@@ -20,6 +20,7 @@ from gateway.net.listeners import (
 )
 from gateway.net.tls import ClientTlsOptions, TlsOptions, client_context, server_context
 from gateway.net.visits import record_authorized
+from tests.harness.patience import PATIENCE
 
 
 def crash(peer, error):
@@ -49,7 +50,7 @@ async def start(nursery, handler, **fields):
 
 
 async def ask(listener, data=b"hello"):
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         async with await trio.open_tcp_stream("127.0.0.1", listener.port) as stream:
             await stream.send_all(data)
             return await stream.receive_some()
@@ -191,7 +192,7 @@ async def test_clients_that_come_together_are_accepted_together(nursery, shares,
             client = await trio.open_tcp_stream("127.0.0.1", listener.port)
             await clients.enter_async_context(client)
         await nursery.start(partial(listener.serve, handler, connections=nursery))
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             await done.wait()
 
     assert order.index("goes on") == together
@@ -206,7 +207,7 @@ async def test_one_peer_can_not_take_all_connections(nursery):
         await first.send_all(b"a")
         await first.receive_some()
         async with await trio.open_tcp_stream("127.0.0.1", listener.port) as second:
-            with trio.fail_after(30):
+            with trio.fail_after(PATIENCE):
                 refused = await second.receive_some()
         await first.send_all(b"b")
         still_served = await first.receive_some()
@@ -241,7 +242,7 @@ async def test_the_longest_idle_connection_that_authorized_nothing_gives_way(
     if "max_connections" in limit:
         silent.append(await connect(listener))
 
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         assert await ask(listener) == b"hello"
         assert await silent[0].receive_some() == b""
 
@@ -266,7 +267,7 @@ async def test_a_connection_that_authorized_something_gives_way_to_nobody(connec
     await known.send_all(b"key")
     await known.receive_some()
 
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         assert await ask(listener) == b"fine"
         assert await silent.receive_some() == b""
         await known.send_all(b"still here")
@@ -280,7 +281,7 @@ async def test_a_connection_that_authorizes_nothing_has_little_time(connect, nur
     knowing = await start(nursery, known_echo, options=options)
     known, silent = await connect(knowing), await connect(listener)
 
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         assert await silent.receive_some() == b""
         await known.send_all(b"a")
         assert await known.receive_some() == b"a"
@@ -340,7 +341,7 @@ async def test_an_observer_of_an_end_learns_whose_it_was(nursery, address, error
         f"{address}:0", on_crash=ends_in(ends["crash"]), on_lost=ends_in(ends["lost"])
     )
     await nursery.start(partial(listener.serve, handler, connections=nursery))
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         async with await trio.open_tcp_stream(address.strip("[]"), listener.port) as stream:
             client = f"{address}:{stream.socket.getsockname()[1]}"
             await stream.send_all(b"x")
@@ -375,7 +376,7 @@ async def test_a_silent_client_can_not_hold_a_slot_by_its_handshake(nursery, cer
     listener = await start(nursery, echo, tls=tls, options=options, on_lost=ends_in(lost))
 
     async with await trio.open_tcp_stream("127.0.0.1", listener.port) as stream:
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             assert await stream.receive_some() == b""
 
     assert isinstance(lost[0][1].exceptions[0], trio.TooSlowError)
@@ -410,9 +411,9 @@ async def test_a_client_without_the_certificate_that_is_required_is_told_by_tls(
             secured.sendall(b"hello")
             return secured.recv(100)
 
-    with trio.fail_after(60), pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+    with trio.fail_after(PATIENCE), pytest.raises(ssl.SSLError, match=r"(?i)alert"):
         await trio.to_thread.run_sync(ask_over_tls)
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         await told.wait()
     assert isinstance(lost[0].exceptions[0], trio.BrokenResourceError)
 

@@ -51,6 +51,7 @@ from tests.brokers.pairs import pair_of
 from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import POLICIES, wall_clock
 from tests.frontends.rest_client import Client as RestClient
+from tests.harness.patience import PATIENCE
 from tests.security.values import (
     DATES,
     HALVES,
@@ -70,7 +71,6 @@ from tests.security.values import (
 ORDERS, SESSIONS, DUPS, TOPIC = map(EntityPath, ("orders", "sessions", "dups", "news"))
 ENTITIES: Final = ["orders", "sessions", "dups", "news", "news/Subscriptions/all", "nothing"]
 ACCOUNT, KEY = "contoso", b"a key for tests only"
-PATIENCE: Final = 30.0  # seconds for one request
 # An operation that this kind of namespace lacks is no failure.
 FINE: Final = {501}
 INTERNAL: Final = {"amqp:internal-error", "com.microsoft:container-close"}

@@ -7,6 +7,7 @@ import trio
 
 from gateway.wire.servicebus.sas import sign_sas
 from tests.e2e.processes import GatewayProcess
+from tests.harness.patience import PATIENCE
 
 PROTOCOLS: Final = ("service-bus", "service-bus-http", "storage-queue", "admin", "amqp")
 NAMESPACE: Final = """
@@ -14,7 +15,6 @@ NAMESPACE: Final = """
 url = "embedded:here.db"
 queues = ["orders"]
 """
-PATIENCE: Final = 30.0  # seconds, of a test
 
 
 def every_port(more: str = "") -> str:

@@ -26,6 +26,7 @@ from gateway.wire.storage_queue.signing import signed
 from tests.e2e.processes import GatewayProcess, Gateways, environment
 from tests.e2e.rest import send_with
 from tests.extensions.traces.collector import collecting
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +113,7 @@ def forms() -> Iterator[bytes]:
 
 
 def request(port: int, method: str, path: str, headers: Mapping[str, str], body: str) -> bytes:
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         client.request(method, path, body, dict(headers))
         response = client.getresponse()

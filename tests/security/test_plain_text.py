@@ -10,16 +10,8 @@ import trio
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions, client_context
 from tests.e2e.processes import Gateways
-from tests.security.gateway import (
-    PATIENCE,
-    PROTOCOLS,
-    ask,
-    every_port,
-    head,
-    port_of,
-    status,
-    token,
-)
+from tests.harness.patience import PATIENCE
+from tests.security.gateway import PROTOCOLS, ask, every_port, head, port_of, status, token
 
 AMQP = b"AMQP\x00\x01\x00\x00"
 SASL = b"AMQP\x03\x01\x00\x00"

@@ -10,6 +10,7 @@ import trio
 from gateway.wire.servicebus.sas import sign_sas
 from tests.e2e.commands import pairgate
 from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways
+from tests.harness.patience import PATIENCE
 from tests.security.gateway import ask, every_port, head, port_of, read_head, status
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ def sasl_init() -> bytes:
 
 
 async def try_plain(port: int) -> None:
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             await stream.send_all(SASL + sasl_init())
             await read_head(stream)
@@ -97,7 +98,7 @@ async def test_each_front_end_tells_of_refused_credentials_and_no_secret(
 
 
 async def everything(gateway: GatewayProcess) -> str:
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         async with await trio.open_tcp_stream("127.0.0.1", port_of(gateway, "admin")) as stream:
             fields = (("Host", "127.0.0.1"), ("Connection", "close"))
             await stream.send_all(head("GET", "/metrics", *fields))
@@ -113,7 +114,7 @@ async def test_a_token_on_cbs_of_a_former_policy_is_told(gateways: Gateways) -> 
     code, _, errors = await pairgate(gateway, "peek", "orders")
     assert code == 2
     assert "unknown key name 'former'" in errors
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         event = await gateway.seen("credentials_refused")
 
     assert (event["name"], event["reason"]) == ("former", "unknown-name")

@@ -9,8 +9,8 @@ import trio
 from gateway.domain.message import Message
 from gateway.wire.amqp.message import encode_message
 from tests.e2e.processes import GatewayProcess, Gateways
+from tests.harness.patience import PATIENCE
 from tests.security.gateway import (
-    PATIENCE,
     PROTOCOLS,
     ask,
     every_port,

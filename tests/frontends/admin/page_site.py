@@ -64,10 +64,9 @@ from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.wire.http.messages import Request, Response
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS
+from tests.harness.patience import PATIENCE
 
 T = TypeVar("T")
-
-PATIENCE = 30.0  # seconds
 
 
 def now() -> datetime:

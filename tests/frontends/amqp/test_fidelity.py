@@ -31,12 +31,12 @@ from tests.frontends.amqp.encodings import widened
 from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import KEY, ORDERS, POLICIES, ROOT
 from tests.harness.faults import FaultyBroker
+from tests.harness.patience import PATIENCE
 from tests.strategies import messages
 from tests.trace_contexts import TRACE_CONTEXT
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 30  # seconds until everything has arrived
 BODY_AND_FOOTER = (0x75, 0x76, 0x77, 0x78)  # the codes of their sections
 BARE = (0x73, 0x74, *BODY_AND_FOOTER)
 

@@ -16,6 +16,7 @@ from gateway.frontends.leases import Leases
 from gateway.store.local.memory import MemoryBroker
 from tests.brokers.rabbitmq.nodes import client
 from tests.frontends.rest_client import ORDERS, wall_clock
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import control, rabbitmq
 
 pytestmark = pytest.mark.live
@@ -55,7 +56,7 @@ async def test_a_shovel_moves_a_queue_although_one_message_is_too_large(
         }
         await control(node, "set_parameter", "shovel", "to-us", json.dumps(shovel))
         moved: list[Delivery] = []
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             async with broker.open_receiver(ORDERS) as receiver:
                 while len(moved) < len(wanted):
                     moved += await receiver.receive(10)

@@ -28,6 +28,7 @@ from gateway.net.visits import Visits
 from gateway.wire.rabbitmq.frames import content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import PROTOCOL_HEADER, FrameReader
 from tests.harness.certificates import now
+from tests.harness.patience import PATIENCE
 
 SLOW = 2.0
 Stream = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
@@ -77,7 +78,7 @@ class Peer:
 
     async def next(self) -> base.Frame:
         """The next method; contents are skipped."""
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while not self.arrived:
                 data = await self.stream.receive_some()
                 assert data, "the connection has ended"
@@ -225,7 +226,7 @@ class Harness:
 
     async def next_primary(self) -> Peer:
         """The primary of another connection, logged in as the client did."""
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             peer = await self.dialled.receive()
         await log_in_at(peer)
         return peer

@@ -9,6 +9,7 @@ from pamqp import commands
 from gateway.domain.events.gateway import Doubtful
 from gateway.frontends.rabbitmq.known_topology import Inequivalent, KnownTopology
 from gateway.frontends.rabbitmq.topology_file import TopologyFile
+from tests.harness.patience import PATIENCE
 from tests.pairing.harness import Events
 
 ORDERS = commands.Queue.Declare(
@@ -103,7 +104,7 @@ async def test_changes_are_written_while_the_process_runs(tmp_path):
         await nursery.start(kept(tmp_path, known).run)
         for request in (EVENTS, ORDERS):
             known.record("/", request)
-            with trio.fail_after(30):
+            with trio.fail_after(PATIENCE):
                 while read(tmp_path).answer("/", request) is None:  # noqa: ASYNC110 a service does
                     await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
@@ -145,7 +146,7 @@ async def test_a_file_that_cannot_be_written_is_told_once(tmp_path):
     async with trio.open_nursery() as nursery:
         await nursery.start(kept(tmp_path, known, events).run)
         known.record("/", EVENTS)
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             await events.first(Doubtful)
         nursery.cancel_scope.cancel()
 
@@ -179,7 +180,7 @@ async def test_a_flush_returns_when_the_file_has_what_is_known(tmp_path):
         file = kept(tmp_path)
         await nursery.start(file.run)
         file.known.record("/", EVENTS)
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             await file.flush()
 
         assert read(tmp_path).has_exchange("/", "events")
@@ -190,7 +191,7 @@ async def test_a_flush_after_a_restart_returns_though_nothing_has_changed(tmp_pa
     file = kept(tmp_path, await restarted(tmp_path, taught(ORDERS)))
     async with trio.open_nursery() as nursery:
         await nursery.start(file.run)
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE):
             await file.flush()
         nursery.cancel_scope.cancel()
 
@@ -201,7 +202,7 @@ async def test_a_flush_does_not_wait_for_a_file_that_cannot_be_written(tmp_path)
         file = kept(tmp_path)
         await nursery.start(file.run)
         file.known.record("/", EVENTS)
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             await file.flush()
 
         nursery.cancel_scope.cancel()

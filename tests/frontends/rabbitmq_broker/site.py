@@ -26,6 +26,7 @@ from gateway.wire.rabbitmq.frames import content_frames, method_frame
 from gateway.wire.rabbitmq.relayed import FrameReader, RelayedContent
 from tests.frontends.rabbitmq.peers import Peer, Stream, log_in
 from tests.harness.clocks import VirtualClock
+from tests.harness.patience import PATIENCE
 
 GUEST = {"user": "guest", "password": "guest"}
 CONTENTS = (commands.Basic.Deliver, commands.Basic.GetOk, commands.Basic.Return)
@@ -77,7 +78,7 @@ class Client:
                 self._open = None
 
     async def next(self) -> Got:
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while not self.arrived:
                 data = await self.stream.receive_some()
                 assert data, "the connection has ended"
@@ -114,7 +115,7 @@ class Client:
 
     async def until_it_gets(self, queue: str) -> Got:
         """The next message of a queue that gets it soon."""
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while (got := await self.gets(queue)) is None:  # noqa: ASYNC110
                 await trio.sleep(0.1)
         return got

@@ -13,12 +13,12 @@ from gateway.app.runtime import Runtime, Silence
 from gateway.config.file import Loaded, parse
 from gateway.listening.agent.agent import AgentOptions, run_agent
 from gateway.listening.agent.worker_process import start_listener
+from tests.harness.patience import PATIENCE
 
 HERE = '[namespaces.here]\nurl = "memory:"\n'
 ADMIN = '[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:9640"\n'
 ORDERS = '[[agent.listeners]]\nqueues = "orders"\nto = "http://127.0.0.1:8080/"\n'
 SENDER = '[[access]]\nname = "sender"\nkey = { env = "KEY" }\nrights = ["Send"]\n'
-PATIENCE = 60.0
 
 
 def read(text: str) -> Loaded:

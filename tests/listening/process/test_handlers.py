@@ -26,6 +26,7 @@ from gateway.listening.process.handlers import (
 )
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Request, Response
+from tests.harness.patience import PATIENCE
 
 MESSAGE = Message(message_id="m1", body=b"body")
 ITEM = Item(
@@ -175,7 +176,7 @@ async def test_processes_that_a_command_has_started_end_with_it(tmp_path: Path) 
     script = f"sleep 1000 & echo $! > {noted}; wait"
     handler = CommandHandler(command=["/bin/sh", "-c", script], timeout=60.0, environment={})
 
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(handler, ITEM)
             while True:  # polled: another process decides
@@ -188,7 +189,7 @@ async def test_processes_that_a_command_has_started_end_with_it(tmp_path: Path) 
 
 async def until_ended(pid: int) -> None:
     """Return when there is no such process, or it only waits for its parent to ask for it."""
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         while True:  # polled: the process isn't our child
             try:
                 text = await trio.Path(f"/proc/{pid}/stat").read_text()
@@ -200,5 +201,5 @@ async def until_ended(pid: int) -> None:
 
 
 async def test_a_command_that_hangs_is_ended_and_has_failed() -> None:
-    with trio.fail_after(60), pytest.raises(HandlerFailed, match="didn't end within"):
+    with trio.fail_after(PATIENCE), pytest.raises(HandlerFailed, match="didn't end within"):
         await run_script("import time; time.sleep(1000)", timeout=0.2)

@@ -12,6 +12,7 @@ from gateway.wire.amqp.events import (
 )
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import OK, Credentials, SaslClient, SaslServer
+from tests.harness.patience import PATIENCE
 
 
 def server_on(stream, *, options=None, **limits):
@@ -60,7 +61,7 @@ class Peer:
 
     async def wait_for(self, kind, count=1):
         """The last event of this kind, once `count` of them have come."""
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             while sum(isinstance(event, kind) for event in self.told) < count:
                 self.news = trio.Event()
                 await self.news.wait()

@@ -11,6 +11,7 @@ from gateway.wire.amqp.events import (
     LinkAttached,
     TransferReceived,
 )
+from tests.harness.patience import PATIENCE
 from tests.net.amqp.peers import Peer, server_on
 
 
@@ -70,7 +71,7 @@ async def test_protons_own_client_sends_and_receives(nursery):
     port = listener.socket.getsockname()[1]
     handler = SendAndReceive(f"amqp://127.0.0.1:{port}", list(bodies))
 
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         await trio.to_thread.run_sync(Container(handler).run)
 
     assert sorted(handler.received) == sorted(bodies)

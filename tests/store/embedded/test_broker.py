@@ -26,6 +26,7 @@ from gateway.store.embedded.broker import EmbeddedBroker
 from gateway.store.embedded.files import Disk, StoreDamaged, StoreInUse
 from gateway.store.embedded.upkeep import Upkeep
 from gateway.store.local.hooks import LocalHooks
+from tests.harness.patience import PATIENCE
 from tests.store.embedded.stores import (
     ORDERS,
     Events,
@@ -36,8 +37,6 @@ from tests.store.embedded.stores import (
     real_date,
     stored_ids,
 )
-
-PATIENCE = 60
 
 
 async def test_a_restart_keeps_everything_but_locks(tmp_path):
@@ -98,6 +97,7 @@ import sys, os, signal, trio
 from pathlib import Path
 from tests.store.embedded.stores import ORDERS, embedded
 
+
 async def main():
     async with embedded(Path(sys.argv[1])) as broker, broker.open_receiver(ORDERS) as receiver:
         await receiver.receive(1)
@@ -144,7 +144,7 @@ async def test_a_message_that_kills_its_consumer_is_dead_lettered_in_the_end(tmp
         killed(CRASHING_CONSUMER, tmp_path)
     async with embedded(tmp_path) as broker:
         async with broker.open_receiver(ORDERS) as receiver:
-            with trio.fail_after(60):
+            with trio.fail_after(PATIENCE):
                 while not (found := await broker.peek(ORDERS.dead_letter)):
                     with trio.move_on_after(0.2):
                         await receiver.receive(1)
@@ -318,7 +318,7 @@ async def test_a_message_that_cannot_be_read_is_put_aside(tmp_path):
         fits = zlib.crc32(b"\xff", 1)  # as those of version 1
         connection.execute("UPDATE message SET content = x'ff', checksum = ?", (fits,))
     async with embedded(tmp_path) as broker, broker.open_receiver(ORDERS) as receiver:
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while (await broker.inspect(ORDERS)).active:
                 with trio.move_on_after(0.3):
                     await receiver.receive(1)

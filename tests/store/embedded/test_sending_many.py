@@ -9,14 +9,15 @@ import trio
 
 from gateway.domain.errors import OutcomeUnknown
 from gateway.store.embedded.files import Disk
+from tests.harness.patience import PATIENCE
 from tests.store.embedded.stores import ORDERS, embedded, failing_disk, numbered, stored_ids
 
-PATIENCE = 60  # seconds
 SENDER = """
 import os, signal, sys
 from pathlib import Path
 import attrs, trio
 from tests.store.embedded.stores import ORDERS, embedded, numbered
+
 
 async def main():
     async with embedded(Path(sys.argv[1])) as broker, trio.open_nursery() as nursery:

@@ -14,6 +14,7 @@ from gateway.domain.message import Message, ReceiveMode
 from gateway.store.embedded.files import Disk
 from gateway.store.embedded.schema import WAL_CAP
 from gateway.store.embedded.store import CRITICAL, LOW_WATER, Store
+from tests.harness.patience import PATIENCE
 from tests.harness.store_work import connection_of
 from tests.store.embedded.stores import ORDERS, embedded, numbered, opened, stored_ids
 
@@ -147,7 +148,7 @@ async def test_a_drained_namespace_gives_back_its_room_while_it_is_open(tmp_path
         async with broker.open_receiver(ORDERS, ReceiveMode.RECEIVE_AND_DELETE) as receiver:
             for _ in messages:
                 await receiver.receive(1)
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while True:
                 if (tmp_path / "a.db").stat().st_size < 6 * MIB:
                     break
