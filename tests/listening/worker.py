@@ -4,12 +4,14 @@ import random
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from gateway.listening import RAW, Item, ListenerOptions, QueueListener
 from gateway.store.embedded.broker import EmbeddedBroker
+
+OPTIONS: Final = ListenerOptions(poison_threshold=None, max_locked=64, max_tasks=1)
 
 
 def now() -> datetime:
@@ -31,7 +33,7 @@ async def main(store: Path, notes: Path) -> None:
                 handle=handle,
                 clock=now,
                 rng=random.Random(1),
-                options=ListenerOptions(poison_threshold=None),
+                options=OPTIONS,
             )
             await listener.run()
 
