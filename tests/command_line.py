@@ -1,6 +1,7 @@
 """Parts of the tests of command line that other tests need, too."""
 
 from pathlib import Path
+from typing import Final
 
 from click.testing import CliRunner, Result
 
@@ -17,6 +18,8 @@ primary = "east"
 secondary = "west"
 label = "east"
 """
+# Of a receive of a message that is there: a machine that stalls for a second has it none the less.
+PATIENTLY: Final = ("--wait", "1m")
 
 
 def pairgate(*arguments: str | Path, stdin: bytes = b"") -> Result:

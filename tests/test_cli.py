@@ -12,7 +12,7 @@ import click
 import pytest
 
 from gateway.cli import COMMANDS, command_named, summary_of
-from tests.command_line import PAIR, pairgate
+from tests.command_line import PAIR, PATIENTLY, pairgate
 from tests.stores import make_stores
 
 ENDPOINT = '[[endpoints]]\nprotocol = "service-bus-http"\nbind = "127.0.0.1:0"\n'
@@ -35,7 +35,7 @@ def pair(unserved: Path) -> Path:
 def test_a_message_is_sent_seen_and_taken(pair: Path) -> None:
     sent = pairgate("send", "orders", "hello", "--config", pair)
     seen = pairgate("peek", "orders", "--config", pair)
-    taken = pairgate("receive", "orders", "--config", pair)
+    taken = pairgate("receive", "orders", "--config", pair, *PATIENTLY)
     after = pairgate("peek", "orders", "--config", pair)
 
     assert sent.exit_code == 0, sent.output

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import PAIR, pairgate
+from tests.command_line import PAIR, PATIENTLY, pairgate
 from tests.stores import make_stores
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def waiting(pair: Path, *options: str) -> list[dict[str, Any]]:
 def test_a_binary_body_is_printed_in_base64_before_it_is_completed(pair: Path) -> None:
     pairgate("send", "orders", "--config", pair, stdin=BINARY)
 
-    taken = pairgate("receive", "orders", "--config", pair)
+    taken = pairgate("receive", "orders", "--config", pair, *PATIENTLY)
 
     assert taken.exit_code == 0
     assert f"base64: {base64.b64encode(BINARY).decode()}" in taken.stdout
@@ -42,7 +42,7 @@ def test_a_body_is_written_to_a_file(pair: Path, tmp_path: Path) -> None:
     pairgate("send", "orders", "--config", pair, stdin=BINARY)
     file = tmp_path / "body"
 
-    taken = pairgate("receive", "orders", "--config", pair, "--output", file)
+    taken = pairgate("receive", "orders", "--config", pair, "--output", file, *PATIENTLY)
 
     assert (taken.exit_code, file.read_bytes()) == (0, BINARY)
     assert str(file) in taken.stdout
@@ -68,7 +68,7 @@ def test_a_message_whose_body_cant_be_written_is_given_back(pair: Path, tmp_path
     file = tmp_path / "body"
     file.write_bytes(b"somebody's")
 
-    taken = pairgate("receive", "orders", "--config", pair, "--output", file)
+    taken = pairgate("receive", "orders", "--config", pair, "--output", file, *PATIENTLY)
 
     assert taken.exit_code == 2
     assert "File exists" in taken.stderr
@@ -80,7 +80,7 @@ def test_people_see_session_delivery_count_dates_and_content_type(pair: Path) ->
     options = ["--session", "cart 7", "--content-type", "text/plain", "--ttl", "5m"]
     pairgate("send", "orders", "hello", "--config", pair, *options)
 
-    taken = pairgate("receive", "orders", "--config", pair)
+    taken = pairgate("receive", "orders", "--config", pair, *PATIENTLY)
 
     for text in ("session cart 7", "delivery 1", "enqueued 20", "expires 20", "text/plain"):
         assert text in taken.stdout
@@ -93,8 +93,8 @@ def test_messages_are_left_or_abandoned_instead_of_completed(
     for body in ("one", "two"):
         pairgate("send", "orders", body, "--config", pair)
 
-    taken = pairgate("receive", "orders", "--config", pair, "--count", "5", option)
-    again = pairgate("receive", "orders", "--json", "--config", pair, "--count", "5")
+    taken = pairgate("receive", "orders", "--config", pair, "--count", "2", option, *PATIENTLY)
+    again = pairgate("receive", "orders", "--json", "--config", pair, "--count", "2", *PATIENTLY)
 
     assert taken.exit_code == 0
     assert (taken.stdout.count("one"), taken.stdout.count("two")) == (1, 1)
@@ -106,8 +106,10 @@ def test_messages_are_left_or_abandoned_instead_of_completed(
 def test_a_message_is_dead_lettered_and_shown_with_its_reason(pair: Path) -> None:
     pairgate("send", "orders", "bad", "--config", pair)
 
-    taken = pairgate("receive", "orders", "--config", pair, "--dead-letter", "NoCustomer")
-    left = pairgate("receive", "orders", "--config", pair, "--dead-letters", "--leave")
+    taken = pairgate(
+        "receive", "orders", "--config", pair, "--dead-letter", "NoCustomer", *PATIENTLY
+    )
+    left = pairgate("receive", "orders", "--config", pair, "--dead-letters", "--leave", *PATIENTLY)
 
     assert (taken.exit_code, waiting(pair)) == (0, [])
     assert "dead-lettered NoCustomer" in left.stdout
@@ -133,7 +135,7 @@ def test_one_session_is_received_from_where_sessions_are_required(tmp_path: Path
     for session in ("a", "b"):
         pairgate("send", "carts", f"of {session}", "--session", session, "--config", file)
 
-    taken = pairgate("receive", "carts", "--session", "b", "--json", "--config", file)
+    taken = pairgate("receive", "carts", "--session", "b", "--json", "--config", file, *PATIENTLY)
 
     assert json.loads(taken.stdout)["body"] == "of b"
 
