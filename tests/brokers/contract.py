@@ -1,7 +1,7 @@
 """Parts of the tests of contract that other tests need, too."""
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import trio
@@ -16,13 +16,14 @@ from gateway.domain.message import (
     Message,
 )
 from gateway.ports import Broker, Receiver
+from tests.harness.patience import PATIENCE
 
-PATIENCE = 60  # seconds until an expected event is missing
 SHORTLY = 0.2  # seconds for something that must not happen
 SECOND = timedelta(seconds=1)
 FAR = timedelta(days=3650)
-RENEWED = 4 * SECOND  # a lock that a test renews and settles in time, on a busy machine, too
-HALF = 2.1  # seconds: more than half of it
+SOON = 10 * SECOND  # what a test does before comes first, on a busy machine, too
+HELD = 5 * SECOND  # a lock in which a test does several things
+LOCKED = 10  # seconds of a lock that a test renews
 
 
 def numbered(*numbers: object) -> list[Message]:
@@ -66,6 +67,14 @@ async def make(broker: Broker, name: str = "special", **properties: Any) -> Enti
     path = EntityPath.parse(name)
     await broker.create_queue(path, QueueProperties(**properties))
     return path
+
+
+async def held_longer(renew: Callable[[], Awaitable[datetime]]) -> datetime:
+    """Renew a lock of `LOCKED` seconds once a second until it would have ended; return its end."""
+    for _ in range(LOCKED + 1):
+        await trio.sleep(1)
+        until = await renew()
+    return until
 
 
 async def now_there(broker: Any, queue: EntityPath) -> Any:

@@ -24,10 +24,10 @@ from gateway.domain.topics.topology import (
     TopicProperties,
 )
 from gateway.ports import Broker, Receiver
-from tests.brokers.contract import PATIENCE
 from tests.brokers.servicebus.served import client
 from tests.e2e.processes import START_SECONDS, broker_config, environment
 from tests.e2e.rest import KEY, KEY_NAME
+from tests.harness.patience import PATIENCE
 
 Led = TypeVar("Led", QueueProperties, SubscriptionProperties)
 Info = TypeVar("Info", EntityInfo, TopicInfo)

@@ -23,7 +23,6 @@ from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.abilities import AbilityWatch
 from tests.brokers.amqp import rabbit
 from tests.brokers.amqp import served as amqp
-from tests.brokers.contract import PATIENCE
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
 from tests.brokers.rabbitmq.nodes import NEWER, Nodes
@@ -35,6 +34,7 @@ from tests.extensions.sharding.harness import EveryQueue, sharded
 from tests.harness.beanstalkd import beanstalkd
 from tests.harness.claim_store import MemoryClaimStore
 from tests.harness.clocks import VirtualClock
+from tests.harness.patience import PATIENCE
 from tests.harness.watched import watched as watched_by
 
 F = TypeVar("F", bound=Callable[..., Any])

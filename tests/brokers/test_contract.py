@@ -4,6 +4,7 @@ import random
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from xml.etree import ElementTree
 
 import attrs
@@ -58,11 +59,11 @@ from gateway.wire.http.messages import Response
 from gateway.wire.servicebus import queue_description
 from gateway.wire.servicebus.description import NAMESPACE, NestedElement, PropertyElement
 from tests.brokers.contract import (
-    HALF,
-    PATIENCE,
-    RENEWED,
+    LOCKED,
     SECOND,
     SHORTLY,
+    SOON,
+    held_longer,
     ids,
     is_empty,
     make,
@@ -73,6 +74,7 @@ from tests.brokers.contract import (
 )
 from tests.brokers.kinds import Capability, needs, real_date, waits
 from tests.frontends.rest_client import Client, frontend_of
+from tests.harness.patience import PATIENCE
 from tests.pairing.harness import Events
 
 
@@ -324,13 +326,11 @@ async def test_settling_after_the_lock_ran_out_is_too_late(broker):
 @needs(Capability.SHORT_LOCKS)
 @waits
 async def test_a_renewed_lock_holds_longer(broker):
-    queue = await make(broker, lock_duration=RENEWED)
+    queue = await make(broker, lock_duration=LOCKED * SECOND)
     await broker.send(queue, numbered(1))
     async with broker.open_receiver(queue) as receiver:
         delivery = await take_one(receiver)
-        await trio.sleep(HALF)
-        until = await receiver.renew(delivery)
-        await trio.sleep(HALF)
+        until = await held_longer(partial(receiver.renew, delivery))
         await receiver.settle(delivery, Complete())
 
         assert until > delivery.locked_until
@@ -625,7 +625,7 @@ async def test_a_scheduled_message_comes_when_it_is_due_and_after_what_was_there
     async with broker.open_receiver(orders) as receiver:
         first = await take_one(receiver)
         # A whole second: an HTTP date has no fractions. On a busy machine the sends take a while.
-        due = (first.enqueued + 4 * SECOND).replace(microsecond=0)
+        due = (first.enqueued + SOON).replace(microsecond=0)
         await broker.send(orders, [Message(message_id="later", scheduled=due)])
         await broker.send(orders, numbered("next"))
         second, third = await take_one(receiver), await take_one(receiver)
@@ -952,7 +952,7 @@ async def test_heartbeats_of_a_syphon_are_seen_where_messages_can_be_shown(broke
     seen = SyphonsSeen()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(records.run)
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             while shows and not seen.alive:
                 seen = (await reader.look()).syphons_seen
                 await trio.sleep(0.05)

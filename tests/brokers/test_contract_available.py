@@ -8,8 +8,9 @@ import trio
 from gateway.capabilities import ReceivesAvailable
 from gateway.domain.message import Complete, Delivery
 from gateway.offering import required
-from tests.brokers.contract import PATIENCE, ids, numbered, take_one
+from tests.brokers.contract import ids, numbered, take_one
 from tests.brokers.kinds import Capability, needs
+from tests.harness.patience import PATIENCE
 
 ROUNDS = 10
 

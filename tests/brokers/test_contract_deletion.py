@@ -17,9 +17,10 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message
 from gateway.offering import required
-from tests.brokers.contract import PATIENCE, ids, make, numbered, take, take_all, take_one
+from tests.brokers.contract import ids, make, numbered, take, take_all, take_one
 from tests.brokers.contract_sessions import make_sessions, of_session
 from tests.brokers.kinds import Capability, needs
+from tests.harness.patience import PATIENCE
 
 DELETES = Capability.BATCH_DELETE | Capability.PEEK
 

@@ -11,8 +11,9 @@ from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import EntityDisabled, InvalidRequest, QuotaExceeded, SessionRequired
 from gateway.domain.message import Abandon, Complete, DeadLetter, Message
 from gateway.offering import required
-from tests.brokers.contract import PATIENCE, SECOND, ids, make, numbered, take, take_one
+from tests.brokers.contract import SOON, ids, make, numbered, take, take_one
 from tests.brokers.kinds import Capability, needs, waits
+from tests.harness.patience import PATIENCE
 
 
 async def transfers(broker: Any, queue: EntityPath) -> list[str]:
@@ -219,7 +220,7 @@ async def test_a_scheduled_message_goes_on_when_it_is_due(broker):
     async with broker.open_receiver(target) as receiver:
         clock = await take_one(receiver)
         await receiver.settle(clock, Complete())
-        due = (clock.enqueued + 2 * SECOND).replace(microsecond=0)
+        due = (clock.enqueued + SOON).replace(microsecond=0)
         await broker.send(source, [Message(message_id="later", scheduled=due)])
         delivery = await take_one(receiver)
 

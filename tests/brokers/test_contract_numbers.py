@@ -15,8 +15,9 @@ from gateway.domain.message import Complete, DeadLetter, Defer, Delivery, Messag
 from gateway.domain.topics.filters import Rule, SqlFilter, TrueFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.offering import required
-from tests.brokers.contract import FAR, SECOND, ids, make, now_there, numbered, take_all
+from tests.brokers.contract import FAR, SOON, ids, make, now_there, numbered, take_all
 from tests.brokers.kinds import Capability, needs, waits
+from tests.harness.patience import PATIENCE
 
 OWN_BITS = 53  # of a number; a sharded queue has the shard in those above
 
@@ -153,7 +154,7 @@ async def test_a_schedule_is_cancelled_by_the_number_in_its_queue(broker, orders
 @waits
 async def test_a_schedule_that_becomes_due_gets_the_next_number(broker: Any) -> None:
     queue = await make(broker, "soon")
-    due = await now_there(broker, queue) + SECOND
+    due = await now_there(broker, queue) + SOON
     scheduled = await required(broker, Schedules).schedule(queue, [Message(scheduled=due)])
     await broker.send(queue, numbered("now"))
     taken = await settled(broker, queue, 2)
@@ -203,7 +204,7 @@ async def test_sessions_share_the_numbers_of_their_queue(broker):
     found = []
     for session in ("a", "b"):
         async with required(broker, Sessions).open_session(queue, session) as receiver:
-            with trio.fail_after(60):
+            with trio.fail_after(PATIENCE):
                 found.append(owns(await take_all(receiver, 2)))
 
     assert found == [[1, 3], [2, 4]]

@@ -24,6 +24,7 @@ from gateway.ports import Broker
 from gateway.wire.amqp.message import encode_message, encode_sorted
 from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.brokers.kinds import BrokerKind, Capability, needs
+from tests.harness.patience import PATIENCE
 from tests.pairing.harness import Events
 
 LABEL = "east"
@@ -102,7 +103,7 @@ async def test_dead_letters_are_shown_moved_back_and_open_again(dead: Broker) ->
     assert again.moves == 5
     assert done == Redriven(moved=5)
     home = {}
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         async with dead.open_receiver(QUEUE) as receiver:
             while len(home) < len(SENT):
                 for delivery in await receiver.receive(10):
@@ -171,7 +172,7 @@ async def test_dead_letters_of_any_queue_are_moved_by_id_and_with_changes(
     assert (one, others, left.messages) == (Redriven(moved=1), Redriven(moved=4), 0)
     assert parked == Redriven(moved=1)
     home: list[Message] = []
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         async with broker.open_receiver(ORDERS) as receiver:
             while len(home) < 6:
                 for delivery in await receiver.receive(10):

@@ -30,6 +30,7 @@ from gateway.offering import required
 from tests.brokers.contract import (
     FAR,
     SECOND,
+    SOON,
     ids,
     is_empty,
     make,
@@ -221,11 +222,11 @@ async def test_a_deferred_message_can_be_received_and_deleted(broker, orders):
 async def test_a_deferred_message_expires_when_it_is_asked_for(broker):
     queue = await make(broker, dead_lettering_on_expiration=True)
     # Seconds, in which it is received and deferred, on a busy machine, too.
-    await broker.send(queue, [Message(message_id="1", time_to_live=4 * SECOND)])
+    await broker.send(queue, [Message(message_id="1", time_to_live=SOON)])
     async with broker.open_receiver(queue) as receiver:
         delivery = await take_one(receiver)
         await receiver.settle(delivery, Defer())
-        await trio.sleep(4.5)
+        await trio.sleep(SOON.total_seconds() + 0.5)
         before = await broker.inspect(queue)
         with pytest.raises(MessageNotFound):
             await required(receiver, ReceivesDeferred).receive_deferred([delivery.sequence_number])

@@ -23,11 +23,11 @@ from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message
 from gateway.offering import required
 from gateway.ports import Broker
 from tests.brokers.contract import (
-    HALF,
-    PATIENCE,
-    RENEWED,
+    HELD,
+    LOCKED,
     SECOND,
     SHORTLY,
+    held_longer,
     ids,
     numbered,
     take,
@@ -36,6 +36,7 @@ from tests.brokers.contract import (
 )
 from tests.brokers.contract_sessions import make_sessions, of_session
 from tests.brokers.kinds import Capability, needs, waits
+from tests.harness.patience import PATIENCE
 
 
 async def accepted(broker: Any, queue: EntityPath, *sessions: str | None) -> list[str]:
@@ -206,11 +207,11 @@ async def test_several_messages_of_a_session_are_settled_at_once(broker):
 @needs(Capability.SESSIONS | Capability.SETTLES_MANY | Capability.SHORT_LOCKS)
 @waits
 async def test_settling_several_in_a_session_that_is_lost_is_too_late_for_each(broker):
-    queue = await make_sessions(broker, lock_duration=SECOND)
+    queue = await make_sessions(broker, lock_duration=HELD)
     await broker.send(queue, of_session("a", 1, 2))
     async with required(broker, Sessions).open_session(queue, "a") as receiver:
         one, two = await take_all(receiver, 2)
-        await trio.sleep(1.2)
+        await trio.sleep(HELD.total_seconds() + 0.2)
 
         verdicts = await required(receiver, SettlesMany).settle_many(
             [(one, Complete()), (two, Complete())]
@@ -484,7 +485,7 @@ async def test_a_receiver_in_a_session_is_woken_by_a_message(broker):
 @needs(Capability.SESSIONS | Capability.SHORT_LOCKS)
 @waits
 async def test_a_session_lock_that_runs_out_frees_the_session(broker):
-    queue = await make_sessions(broker, lock_duration=SECOND)
+    queue = await make_sessions(broker, lock_duration=HELD)
     await broker.send(queue, of_session("a", 1))
     async with required(broker, Sessions).open_session(queue, "a") as slow:
         delivery = await take_one(slow)
@@ -513,28 +514,26 @@ async def test_a_receiver_that_waits_learns_that_its_session_is_lost(broker):
 @needs(Capability.SESSIONS | Capability.SHORT_LOCKS)
 @waits
 async def test_the_holder_of_a_session_is_told_when_its_lock_ends(broker):
-    queue = await make_sessions(broker, lock_duration=SECOND)
-    began = trio.current_time()
+    queue = await make_sessions(broker, lock_duration=HELD)
+    began, held = trio.current_time(), HELD.total_seconds()
     async with required(broker, Sessions).open_session(queue, "a") as receiver:
         await trio.sleep(0.5)
         await receiver.renew_session()
         with pytest.raises(SessionLockLost), trio.fail_after(PATIENCE):
             await receiver.wait_lost()
 
-    assert trio.current_time() - began > 1.4
+    assert trio.current_time() - began > held + 0.4
 
 
 @needs(Capability.SESSIONS | Capability.SHORT_LOCKS)
 @waits
 async def test_a_renewed_session_is_held_longer(broker):
-    queue = await make_sessions(broker, lock_duration=RENEWED)
+    queue = await make_sessions(broker, lock_duration=LOCKED * SECOND)
     await broker.send(queue, of_session("a", 1))
     async with required(broker, Sessions).open_session(queue, "a") as receiver:
         delivery = await take_one(receiver)
         first = receiver.locked_until
-        await trio.sleep(HALF)
-        second = await receiver.renew_session()
-        await trio.sleep(HALF)
+        second = await held_longer(receiver.renew_session)
         await receiver.settle(delivery, Complete())
 
         assert first < second == receiver.locked_until

@@ -32,7 +32,7 @@ from gateway.domain.topics.filters import (
 )
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.offering import required
-from tests.brokers.contract import SECOND, SHORTLY, ids, make, numbered, take, take_one
+from tests.brokers.contract import SHORTLY, SOON, ids, make, numbered, take, take_one
 from tests.brokers.kinds import Capability, needs, waits
 
 NEWS = EntityPath("news")
@@ -427,7 +427,7 @@ async def test_a_topic_keeps_what_is_scheduled_until_it_is_due(broker):
         first = await take_one(receiver)
         await receiver.settle(first, Complete())
         # Seconds, before which one of the two is cancelled, on a busy machine, too.
-        due = (first.enqueued + 4 * SECOND).replace(microsecond=0)
+        due = (first.enqueued + SOON).replace(microsecond=0)
         messages = [Message(message_id=name, scheduled=due) for name in ("later", "never")]
         _, number = await required(broker, Schedules).schedule(NEWS, messages)
         info = await required(broker, Topology).inspect_topic(NEWS)

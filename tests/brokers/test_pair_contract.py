@@ -31,11 +31,11 @@ from tests.e2e.rest import KEY, KEY_NAME
 from tests.extensions.claims.harness import Events, MemoryClaimStore, claimed, packing
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker
+from tests.harness.patience import PATIENCE
 from tests.harness.watched import watched
 
 ORDERS = EntityPath("orders")
 NEW = EntityPath("new")
-PATIENCE = 60  # seconds until an expected event is missing
 
 
 @attrs.frozen(kw_only=True)

@@ -16,6 +16,7 @@ from gateway.wire.amqp.exchange import Reply, ReplyDialect, build_reply, parse_r
 from gateway.wire.amqp.servicebus.cbs import ACCEPTED, NODE, put_token_of
 from tests.brokers.amqp.scripted import Scripted, Served, accept, scripted, take
 from tests.brokers.servicebus.served import real_date
+from tests.harness.patience import PATIENCE
 
 REFUSED = 401
 EXPIRED = AmqpError(condition="amqp:unauthorized-access", description="no token")
@@ -80,7 +81,7 @@ class Doorkeeper:
                 served.engine.detach(link, IDLE)
 
     async def until(self, *put: str) -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             while self.put != list(put):
                 await self.news.park()
 

@@ -16,6 +16,7 @@ from tests.brokers.amqp.served import House, client, served
 from tests.harness.chaos_proxy import (
     ChaosProxy,
 )
+from tests.harness.patience import PATIENCE
 
 ORDERS = EntityPath("orders")
 
@@ -50,6 +51,6 @@ async def wired(**options: object) -> AsyncIterator[Wire]:
 
 
 async def failure_of(send) -> BrokerError:
-    with pytest.raises(BrokerError) as caught, trio.fail_after(30):
+    with pytest.raises(BrokerError) as caught, trio.fail_after(PATIENCE):
         await send
     return caught.value

@@ -22,9 +22,9 @@ from gateway.domain.message import Message, ReceiveMode
 from gateway.net.http.client import HttpClient
 from gateway.ports import Receiver
 from gateway.wire.http.messages import Headers, Request
-from tests.brokers.contract import PATIENCE
 from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.servicebus.served import real_date
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import USER
 
 PASSWORD = USER

@@ -25,6 +25,7 @@ from gateway.wire.amqp.events import (
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import OK, SaslServer
 from tests.brokers.servicebus.served import real_date
+from tests.harness.patience import PATIENCE
 
 Answer = Callable[["Served", Any], None]
 
@@ -101,7 +102,7 @@ class Scripted:
         return sum(isinstance(event, kind) for event in self.told)
 
     async def until(self, kind: type, count: int = 1) -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             while self.count(kind) < count:
                 await self.news.park()
 

@@ -21,8 +21,8 @@ from gateway.net.listeners import open_listener
 from gateway.net.sniffing import Sniffer
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
-from tests.brokers.contract import PATIENCE
 from tests.brokers.servicebus.served import KEY, POLICY, crashed, real_date
+from tests.harness.patience import PATIENCE
 
 
 @attrs.define(eq=False)

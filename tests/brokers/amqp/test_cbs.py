@@ -9,6 +9,7 @@ from gateway.domain.errors import NotAuthorized, Unavailable
 from gateway.domain.message import Message
 from gateway.wire.amqp.events import RELEASED, LinkAttached
 from tests.brokers.amqp.doorkeeper import guarded
+from tests.harness.patience import PATIENCE
 
 ONE = [Message(message_id="1", body=b"x")]
 
@@ -29,7 +30,7 @@ async def test_tokens_find_another_way_when_the_peer_ends_their_links(noticed):
         doorkeeper.send_away()
         if noticed:
             await broker.send(EntityPath("a"), ONE)  # the answer comes behind the detaches
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             await broker.send(EntityPath("b"), ONE)
 
         assert len(doorkeeper.server.connections) == 1
@@ -49,7 +50,7 @@ async def test_a_token_that_the_peer_has_dropped_is_replaced():
         await broker.send(EntityPath("a"), ONE)
         doorkeeper.drop_tokens()
         await wait_all_tasks_blocked(0.01)
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             await broker.send(EntityPath("a"), ONE)
 
         assert doorkeeper.put == ["a", "a"]
@@ -59,7 +60,7 @@ async def test_a_new_token_that_is_refused_is_no_reason_for_another():
     async with guarded() as (doorkeeper, broker):
         doorkeeper.never = {"a"}
         for _ in range(2):
-            with trio.fail_after(30), pytest.raises(NotAuthorized):
+            with trio.fail_after(PATIENCE), pytest.raises(NotAuthorized):
                 await broker.send(EntityPath("a"), ONE)
 
         assert doorkeeper.put == ["a", "a"]  # a token for each send
@@ -70,7 +71,10 @@ async def test_a_token_that_is_given_back_is_not_waited_for():
         doorkeeper.server.on_transfer = lambda served, event: served.engine.settle(
             event.delivery, RELEASED
         )
-        with trio.fail_after(2), pytest.raises(Unavailable, match="didn't accept the request"):
+        with (
+            trio.fail_after(PATIENCE),
+            pytest.raises(Unavailable, match="didn't accept the request"),
+        ):
             await broker.send(EntityPath("a"), ONE)
 
 
@@ -80,11 +84,11 @@ async def test_a_token_that_was_refused_is_not_renewed():
         doorkeeper.refused = {"a"}
         doorkeeper.drop_tokens()
         await wait_all_tasks_blocked(0.01)
-        with trio.fail_after(30), pytest.raises(NotAuthorized):
+        with trio.fail_after(PATIENCE), pytest.raises(NotAuthorized):
             await broker.send(EntityPath("a"), ONE)
 
         put = doorkeeper.put.count("a")
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             await broker.send(EntityPath("b"), ONE)
             while doorkeeper.put.count("b") < 2:  # the token of `a` would have been due before
                 await doorkeeper.news.park()

@@ -27,6 +27,7 @@ from gateway.wire.amqp.servicebus.links import FILTER, LOCKED_UNTIL, ticks_of
 from tests.brokers.amqp.doorkeeper import Doorkeeper, guarded
 from tests.brokers.amqp.scripted import Served, accept, take
 from tests.brokers.servicebus.served import real_date
+from tests.harness.patience import PATIENCE
 
 ORDERS = EntityPath("orders")
 TOKEN = UUID(int=5).bytes_le
@@ -196,7 +197,7 @@ async def test_each_request_for_a_locked_message_ends_with_an_error_or_a_value_t
     name: str,
 ) -> None:
     async with answering(ANSWERS[name]) as broker, broker.open_receiver(ORDERS) as receiver:
-        with trio.fail_after(ENOUGH):
+        with trio.fail_after(PATIENCE):
             [delivery] = await receiver.receive(1)
         renewed = await result_of(lambda: receiver.renew(delivery), name)
         deferred = await result_of(lambda: receiver.receive_deferred([3, 4]), name)

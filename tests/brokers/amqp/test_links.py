@@ -45,6 +45,7 @@ from gateway.wire.amqp.events import (
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.options import EngineOptions
 from tests.brokers.amqp.scripted import client, scripted, take
+from tests.harness.patience import PATIENCE
 
 ORDERS = EntityPath("orders")
 ONE = [Message(message_id="1", body=b"x")]
@@ -78,7 +79,7 @@ async def broker(server):
 
 
 async def failure_of(send) -> BrokerError:
-    with pytest.raises(BrokerError) as caught, trio.fail_after(30):
+    with pytest.raises(BrokerError) as caught, trio.fail_after(PATIENCE):
         await send
     return caught.value
 
@@ -119,7 +120,7 @@ async def test_a_state_on_the_way_is_no_outcome(server, broker):
             server.connections[0].engine.settle(event.delivery, ACCEPTED)
 
         nursery.start_soon(settle)
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             assert await send_accepted_by(broker, ORDERS, ONE) is AcceptedBy.PRIMARY
 
 
@@ -131,7 +132,7 @@ async def test_an_accept_that_nobody_waits_for_any_more_disturbs_nothing(server,
         scope.cancel()
 
     server.on_transfer = hold
-    with trio.fail_after(30), trio.CancelScope() as scope:
+    with trio.fail_after(PATIENCE), trio.CancelScope() as scope:
         await broker.send(ORDERS, ONE)
     [(served, event)] = held
 
@@ -140,7 +141,7 @@ async def test_an_accept_that_nobody_waits_for_any_more_disturbs_nothing(server,
 
     assert scope.cancelled_caught
     server.on_transfer = lambda served, event: served.engine.settle(event.delivery, ACCEPTED)
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         assert await send_accepted_by(broker, ORDERS, ONE) is AcceptedBy.PRIMARY
     assert len(server.connections) == 1
 
@@ -208,7 +209,7 @@ async def test_without_credit_a_send_waits_as_long_as_its_caller(server, broker)
     for served in server.connections:
         for link in served.links:
             served.engine.grant(link, 1)
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         await broker.send(ORDERS, ONE)
     assert server.count(TransferReceived) == 1
 
@@ -326,7 +327,7 @@ async def test_an_idle_detach_is_no_error(server, broker):
 
 async def test_an_idle_connection_that_is_closed_is_no_error(server, broker):
     await broker.send(ORDERS, ONE)
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         await server.connections[0].connection.close(
             AmqpError(condition="amqp:connection:forced", description="idle")
         )
@@ -407,7 +408,7 @@ async def test_a_receiver_outlives_an_idle_detach(server, broker):
             server.connections[0].detach_all(FORCED)
 
         nursery.start_soon(detach)
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             [delivery] = await receiver.receive(1)
 
         assert delivery.message.message_id == "1"
@@ -524,7 +525,7 @@ async def test_after_a_connection_that_failed_there_is_a_pause(nursery):
     errors = []
     listeners = await nursery.start(trio.serve_tcp, hang_up, 0)
     async with client(listeners[0].socket.getsockname()[1]) as broker:
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while len(knocks) < 2:
                 errors.append(await failure_of(broker.send(ORDERS, ONE)))
 

@@ -29,6 +29,7 @@ from gateway.domain.message import (
 )
 from tests.brokers.amqp import rabbit
 from tests.brokers.contract import is_empty, make, take_all, take_one
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ async def test_once_its_queue_is_gone_a_message_is_not_accepted(rabbits):
         queue = await make(broker, "orders")
         await broker.send(queue, [Message(message_id="1")])
         await broker.delete_queue(queue)
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while True:
                 # Messages that are accepted before the news arrives count as deleted with the queue
                 try:
@@ -65,7 +66,7 @@ async def test_a_queue_that_is_there_again_is_sent_to_again(broker):
     await broker.send(queue, [Message(message_id="1")])
     await broker.delete_queue(queue)
     await make(broker, "orders")
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         while True:
             try:
                 await broker.send(queue, [Message(message_id="2")])
@@ -128,7 +129,7 @@ async def test_a_message_on_its_way_to_a_receiver_that_closes_is_received_again(
     await broker.send(queue, messages)
     for _ in range(5):
         async with broker.open_receiver(queue) as receiver:
-            with trio.fail_after(30):
+            with trio.fail_after(PATIENCE):
                 await receiver.receive(50)
 
     async with broker.open_receiver(queue) as receiver:

@@ -11,6 +11,7 @@ from gateway.domain.message import Delivery, Message
 from gateway.wire.amqp.events import AmqpError, ConnectionOpened, LinkAttached
 from gateway.wire.amqp.message import encode_message
 from tests.brokers.amqp.scripted import Served, client, open_connection, scripted, take
+from tests.harness.patience import PATIENCE
 
 ORDERS = EntityPath("orders")
 ONE = [Message(message_id="1", body=b"x")]
@@ -72,7 +73,7 @@ async def test_a_connection_that_takes_longer_than_its_callers_have_is_opened_fo
 
         server.on_open = lambda served, opened: nursery.start_soon(open_late, served, opened)
         sent = False
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while not sent:
                 with trio.move_on_after(0.4):
                     await broker.send(ORDERS, ONE)

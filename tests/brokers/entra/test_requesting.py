@@ -14,6 +14,7 @@ from gateway.brokers.entra.options import CredentialKind, CredentialOptions
 from gateway.brokers.entra.requesting import TokenRequests
 from gateway.brokers.entra.tokens import AccessToken
 from gateway.domain.errors import CredentialRefused, NoToken
+from tests.harness.patience import PATIENCE
 
 OPTIONS = CredentialOptions(kind=CredentialKind.MANAGED_IDENTITY)
 TOKEN = AccessToken(text="x", expires=datetime(2026, 1, 1, tzinfo=UTC))
@@ -44,14 +45,14 @@ async def test_a_request_that_hangs_is_given_up_and_takes_one_thread_only(
 ) -> None:
     requests = TokenRequests(options=OPTIONS, scope="s", longest=0.05, blocking=hanging.request)
     for _ in range(3):
-        with trio.fail_after(30), pytest.raises(NoToken, match=r"within 0\.05 s"):
+        with trio.fail_after(PATIENCE), pytest.raises(NoToken, match=r"within 0\.05 s"):
             await requests.request()
 
     assert hanging.entered == 1
     assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
     hanging.over.set()
     found: AccessToken | None = None
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         while found is None:  # until the thread has ended
             with suppress(NoToken):
                 found = await requests.request()
@@ -70,7 +71,7 @@ async def test_an_incomplete_installation_is_told_as_a_refusal(
 
 async def test_a_cancelled_request_returns_at_once(hanging: Hanging) -> None:
     requests = TokenRequests(options=OPTIONS, scope="s", blocking=hanging.request)
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         with trio.move_on_after(0.05) as limit:
             await requests.request()
 

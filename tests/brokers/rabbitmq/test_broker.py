@@ -29,10 +29,9 @@ from gateway.net.tls import ClientTlsOptions, TlsOptions, server_context
 from gateway.ports import Receiver
 from tests.brokers.rabbitmq.broker import ORDERS, namespace_with_orders, numbered
 from tests.brokers.rabbitmq.nodes import Nodes
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.live
-
-PATIENCE = 60  # seconds
 
 
 async def ids_of(receiver: Receiver, wanted: int) -> list[str]:

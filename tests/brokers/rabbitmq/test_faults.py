@@ -37,6 +37,7 @@ from gateway.ports import Receiver
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, DeadLinks, Link, Pass, ResetAtOnce
 from tests.harness.folders import in_memory
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import (
     USER,
     USERS,
@@ -53,10 +54,9 @@ from tests.harness.servers import frozen
 pytestmark = pytest.mark.live
 
 ORDERS = EntityPath("orders")
-PATIENCE = 60  # seconds until an expected event is missing
 SENDERS = 50
-DIALS = 6  # that failed: the pause after them is 3.2 s, 30 % more or less
-SHORTEST_PAUSE = 2.2
+DIALS = 7  # that failed: the pause after them is 5 s, 30 % more or less
+SHORTEST_PAUSE = 3.5
 GIVEN_UP = 2.25  # seconds; after that a pair diverts a send
 # For a node of a busy machine, too. A dial ends before a silence does: that is twice the heartbeat.
 IMPATIENT = {"heartbeat": 2.0, "connect_timeout": 3.0}

@@ -11,6 +11,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Delivery, Message
 from gateway.ports import Receiver
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import control
 
 pytestmark = pytest.mark.live
@@ -21,7 +22,6 @@ HEADER = 1024  # bytes at most that come on top
 MANY = 200
 MAX_HELD = 2 * 1024 * 1024
 LIMIT = 20  # of one receive
-PATIENCE = 120  # seconds
 SILENCE = 6.0  # seconds: who gets nothing for so long, waits
 
 

@@ -23,12 +23,12 @@ from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.rabbitmq.management import ManagementLogin
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import MANAGEMENT, USER, add_user, management_at, rabbitmq
 
 pytestmark = pytest.mark.live
 
 ORDERS = EntityPath("orders")
-PATIENCE = 60  # seconds until the statistics of a queue are there
 QUORUM = {"x-queue-type": "quorum"}
 REFUSES = {"x-overflow": "reject-publish"}
 NOT_YET = "its policies aren't known"

@@ -12,6 +12,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete
 from tests.brokers.rabbitmq.broker import namespace_with_orders, numbered
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
+from tests.harness.patience import PATIENCE
 from tests.harness.servers import frozen
 
 pytestmark = pytest.mark.live
@@ -28,7 +29,7 @@ async def test_own_locked_messages_are_told_and_other_consumers_are_seen(rabbits
             counts = await ours.inspect(ORDERS)
             seen = await theirs.inspect(ORDERS)
             await receiver.settle(first, Complete())
-            with trio.fail_after(30):
+            with trio.fail_after(PATIENCE):
                 while (settled := await ours.inspect(ORDERS)).active is None:  # noqa: ASYNC110 no event reports it
                     await trio.sleep(0.02)
 

@@ -14,6 +14,7 @@ from gateway.extensions.claims.options import PackingRule
 from gateway.extensions.claims.packing import PackedBroker
 from gateway.wire.amqp.message import decode_message, encode_message
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.live
 
@@ -21,7 +22,6 @@ ORDERS = EntityPath("orders")
 LOCK = 4.0  # seconds
 WORK = 0.5  # seconds for each message
 MANY = 12
-PATIENCE = 90  # seconds
 
 
 async def test_a_pack_handled_for_longer_than_a_lock_comes_to_its_end_and_only_once(

@@ -20,12 +20,12 @@ from gateway.pairing.pair import Pair
 from tests.brokers.pairs import pair_of, syphon_of
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Pass, Refuse
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import limit_memory
 
 pytestmark = pytest.mark.live
 
 ORDERS = EntityPath("orders")
-PATIENCE = 60  # seconds
 
 
 def real_date() -> datetime:

@@ -15,6 +15,7 @@ from gateway.domain.message import Message
 from gateway.offering import required
 from tests.brokers.rabbitmq.broker import ORDERS, numbered
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.live
 
@@ -61,7 +62,7 @@ async def test_each_reader_gets_all_and_later_what_is_new(rabbits: Nodes) -> Non
         short = Message(message_id="late", body=b"x", time_to_live=timedelta(milliseconds=1))
         await other.send(path, [short])
         late, _ = await texts(ours, path, after)
-        with trio.fail_after(30):  # both at once, ten times
+        with trio.fail_after(PATIENCE):  # both at once, ten times
             async with trio.open_nursery() as nursery:
                 for broker in (ours, other) * 10:
                     nursery.start_soon(texts, broker, path)

@@ -25,7 +25,7 @@ from gateway.net.listeners import open_listener
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.http.messages import Headers, Request, Response
-from tests.brokers.contract import PATIENCE
+from tests.harness.patience import PATIENCE
 
 KEY = "a key of this test"
 POLICY = AccessPolicy(name="tester", keys=(KEY,), rights=frozenset(Right))

@@ -8,6 +8,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import AcceptedBy, Message
 from gateway.store.local.memory import MemoryBroker
 from tests.brokers.servicebus.served import KEY, client, real_date, served
+from tests.harness.patience import PATIENCE
 
 ORDERS = EntityPath("orders")
 
@@ -22,7 +23,7 @@ async def test_receives_that_wait_leave_a_send_its_connection():
                 for _ in range(3):
                     nursery.start_soon(receiver.receive, 1)
                 await trio.sleep(0.1)
-                with trio.fail_after(30):
+                with trio.fail_after(PATIENCE):
                     accepted_by = await send_accepted_by(broker, ORDERS, [Message()])
                 nursery.cancel_scope.cancel()
 
@@ -41,7 +42,7 @@ async def test_the_first_send_does_not_depend_on_the_primary_behind_a_gateway():
         async with client(port) as operator:
             await operator.create_queue(ORDERS, QueueProperties())
         async with client(port) as producer:
-            with trio.fail_after(30):
+            with trio.fail_after(PATIENCE):
                 accepted_by = await send_accepted_by(producer, ORDERS, [Message()])
 
     assert accepted_by is AcceptedBy.PRIMARY

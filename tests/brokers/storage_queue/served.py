@@ -17,8 +17,8 @@ from gateway.net.listeners import open_listener
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from gateway.store.local.visibility import LocalVisibility
-from tests.brokers.contract import PATIENCE
 from tests.brokers.storage_queue.azurites import client
+from tests.harness.patience import PATIENCE
 
 
 def real_date() -> datetime:

@@ -36,11 +36,11 @@ from tests.brokers.pairs import pair_of
 from tests.brokers.storage_queue.azurites import Azurites, client
 from tests.extensions.sharding.harness import sharded
 from tests.harness.chaos_proxy import ChaosProxy, ResetDuring, SwallowResponse, Truncate
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.live
 
 ORDERS = EntityPath("orders")
-PATIENCE = 60  # seconds
 PAST_ITS_KEEP_ALIVE = 6.5  # seconds: Azurite closes what is idle after six
 
 
