@@ -12,6 +12,7 @@ import trio
 
 from gateway.wire.servicebus.sas import sign_sas
 from tests.e2e.rest import KEY, KEY_NAME
+from tests.harness.patience import PATIENCE
 
 ATOM: Final = "{http://www.w3.org/2005/Atom}"
 BUS: Final = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
@@ -73,7 +74,7 @@ class Namespace:
 
     def _ask(self, method: str, path: str, body: str, headers: Mapping[str, str]) -> Answer:
         host, _, port = self.address.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
         try:
             all_headers = {"Authorization": self._token(), **headers}
             connection.request(method, path, body.encode(), all_headers)

@@ -15,12 +15,13 @@ from tests.e2e.processes import (
     environment,
     fork_server,
 )
+from tests.harness.patience import PATIENCE
 
 ADMIN = '\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:0"\n'
 
 
 def get(port: int, path: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -34,7 +35,7 @@ def admin_of(process: str) -> str:
 
 
 def call(port: int, method: str, path: str, order: object = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     body = None if order is None else json.dumps(order)
     try:
         connection.request(method, path, body, {"Content-Type": "application/json"})

@@ -17,10 +17,10 @@ from tests.e2e.processes import (
     pair_config,
 )
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 
 GONE = 0  # instead of a status: there was no answer
 EVERY = 0.005  # seconds between two sends
-PATIENCE = 90.0
 
 
 class Load:
@@ -92,7 +92,7 @@ async def start_pair(gateways: Gateways, **pairing: object) -> list[GatewayProce
 def answer_of(
     gateway: GatewayProcess, action: str, order: object = None
 ) -> tuple[int, dict[str, Any]]:
-    connection = http.client.HTTPConnection("127.0.0.1", gateway.ports[1], timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.ports[1], timeout=PATIENCE)
     try:
         connection.request(
             "POST", f"/v1/{action}", json.dumps(order or {}), {"Content-Type": "application/json"}

@@ -4,9 +4,9 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from tests.e2e.processes import GatewayProcess
+from tests.harness.patience import PATIENCE
 
 ORDERS = EntityPath("orders")
-LIMIT = 90.0  # seconds, on a busy machine
 LOOK = 0.05
 NOTE = ("--python", "tests.e2e.handlers:note")
 
@@ -18,7 +18,7 @@ def noted(*listeners: GatewayProcess) -> list[str]:
 
 async def until_noted(count: int, *listeners: GatewayProcess) -> None:
     """Return when the given number of different messages were processed."""
-    with trio.fail_after(LIMIT):
+    with trio.fail_after(PATIENCE):
         while True:  # polled: another process decides
             if len(set(noted(*listeners))) >= count:
                 return

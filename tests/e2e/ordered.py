@@ -19,9 +19,10 @@ from gateway.offering import required
 from gateway.pairing.options import PairOptions
 from gateway.pairing.provision import further_queues, provision
 from tests.e2e.installation import client
-from tests.e2e.processes import PATIENT, GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
 from tests.harness.options import made
+from tests.harness.patience import PATIENCE
 
 ORDERS = EntityPath("orders")
 SECRET = "a secret of a cluster, for tests only"
@@ -49,13 +50,13 @@ class History:
             await trio.sleep(PAUSE)
 
     async def acknowledged(self, name: str, number: int) -> None:
-        with trio.fail_after(120.0):
+        with trio.fail_after(PATIENCE):
             while self.numbers[name] < number:
                 await self.changes.wait_next()
 
     async def sent_to(self, way: str) -> None:
         """Return when the last message was accepted so."""
-        with trio.fail_after(120.0):
+        with trio.fail_after(PATIENCE):
             while self.way != way:
                 await self.changes.wait_next()
 
@@ -151,6 +152,6 @@ async def namespaces(gateways: Gateways, **pairing: object) -> tuple[GatewayProc
         mode = OrderLeaseMode(pairing.get("order_lease", "off"))
         needed = made(PairOptions, label="east", ordered=("orders",), order_lease=mode)
         await provision(broker, "east", 1, further=further_queues(needed))
-    options = {"ordered": ["orders"], "backlog_queues": 1, **PATIENT, **pairing}
+    options = {"ordered": ["orders"], "backlog_queues": 1, **pairing}
     pair = pair_config(primary.address, secondary.address, **options)
     return primary, REST_URL.sub(AMQP_URL, pair)

@@ -17,9 +17,10 @@ import trio
 
 from gateway.demo.ports import free_port
 from tests.harness.fork_server import ForkedProcess, ForkServer
+from tests.harness.patience import PATIENCE
 
 ROOT: Final = Path(__file__).parents[2]
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = PATIENCE
 ANY_PORT: Final = re.compile(r'(bind = "[^"]*):0"')
 EARLY: Final = re.compile("PYTHON|LD_")  # variables that are read before a fork
 KEY_VARIABLE: Final = "PAIRGATE_TEST_KEY"  # the emulators' well-known key
@@ -267,9 +268,14 @@ def environment() -> dict[str, str]:
     }
 
 
-# For a pair whose primary answers or refuses at once: a busy machine is no outage. Where an attempt
-# has a second, a stall of a process is one.
-PATIENT: Final[Mapping[str, object]] = {"attempt_timeout": "5s", "send_timeout": "15s"}
+# For a pair whose primary answers or refuses at once: a stall of the machine is no outage.
+PATIENT: Final[Mapping[str, object]] = {
+    "attempt_timeout": "30s",
+    "send_timeout": "60s",
+    "slow_call_duration": "off",
+}
+# For a pair whose primary hangs: each send to it waits for an attempt to end.
+IMPATIENT: Final[Mapping[str, object]] = {"attempt_timeout": "2s", "send_timeout": "60s"}
 
 
 def broker_config(*queues: str, url: str = "embedded:broker.db") -> str:
@@ -288,14 +294,16 @@ bind = "127.0.0.1:0"
 
 
 def pair_config(primary: str, secondary: str, **pairing: object) -> str:
-    """A gateway before two other processes, each at `host:port`; its endpoint has a free port."""
+    """
+    A gateway before two other processes, each at `host:port`; its endpoint has a free port. It is
+    patient, unless the options say otherwise.
+    """
     options = {
         "label": "east",
         "failover_interval": "1s",
         "enable_syphon": True,
-        "send_timeout": "5s",
-        "attempt_timeout": "1s",
         "ping_interval": "1s",
+        **PATIENT,
         **pairing,
     }
     lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in options.items())

@@ -7,12 +7,13 @@ from functools import partial
 import trio
 
 from gateway.wire.servicebus.sas import sign_sas
+from tests.harness.patience import PATIENCE
 
 KEY_NAME, KEY = "RootManageSharedAccessKey", "SAS_KEY_VALUE"
 
 
 async def request(
-    address: str, method: str, path: str, body: bytes = b"", *, patience: float = 20.0
+    address: str, method: str, path: str, body: bytes = b"", *, patience: float = PATIENCE
 ) -> tuple[int, dict[str, str], bytes]:
     """Status, headers (names in lower case) and body of one request with the well-known key."""
     return await trio.to_thread.run_sync(
@@ -21,7 +22,7 @@ async def request(
 
 
 async def send(
-    address: str, entity: str, body: bytes, *, patience: float = 20.0
+    address: str, entity: str, body: bytes, *, patience: float = PATIENCE
 ) -> tuple[int, str]:
     """Send one message; return the status, and the namespace that accepted it."""
     status, headers, _ = await request(
@@ -32,7 +33,7 @@ async def send(
 
 async def send_with(address: str, entity: str, name: str, key: str, body: bytes = b"") -> int:
     """Send one message with the key of that policy; return the status."""
-    send_it = partial(_request, address, "POST", f"/{entity}/messages", body, 20.0, (name, key))
+    send_it = partial(_request, address, "POST", f"/{entity}/messages", body, PATIENCE, (name, key))
     status, _, _ = await trio.to_thread.run_sync(send_it, abandon_on_cancel=True)
     return status
 
@@ -40,7 +41,7 @@ async def send_with(address: str, entity: str, name: str, key: str, body: bytes 
 async def take(address: str, entity: str, *, wait: int = 10) -> bytes | None:
     """Receive and delete one message; None: there was none for `wait` seconds."""
     path = f"/{entity}/messages/head?timeout={wait}"
-    status, _, body = await request(address, "DELETE", path, patience=wait + 20.0)
+    status, _, body = await request(address, "DELETE", path, patience=wait + PATIENCE)
     return body if status == 200 else None
 
 

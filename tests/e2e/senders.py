@@ -16,11 +16,11 @@ from gateway.checker.operations import Acked, Failed, Invoked, Record, Unknown, 
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Kind, Message, Typed
 from tests.e2e.processes import GatewayProcess
+from tests.harness.patience import PATIENCE
 
 HERE: Final = Path(__file__).parent
 PYTHON: Final = HERE.parents[1] / ".venv-azure" / "bin" / "python"
 CREDENTIALS: Final = "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE"
-PATIENCE: Final = 60.0  # seconds until an expected event is missing
 # The errors after which a message was not sent. After any other the outcome is unknown.
 DEFINITE: Final = {
     "MessageSizeExceededError",

@@ -18,6 +18,7 @@ from gateway.wire.servicebus.sas import sign_sas
 from tests.e2e.commands import ADMIN, get, pairgate, with_fixed_port
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.e2e.rest import KEY, KEY_NAME, send
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -33,8 +34,10 @@ async def gateway(gateways: Gateways) -> GatewayProcess:
 async def announced(gateway: GatewayProcess) -> AsyncIterator[EventStream]:
     place = ServerAddress(host="127.0.0.1", port=gateway.ports[1])
     request = Request(method="GET", target="/triggers?queues=orders")
-    with trio.fail_after(60):
-        async with open_events(place, request, connect_timeout=30, silence=30) as events:
+    with trio.fail_after(PATIENCE):
+        async with open_events(
+            place, request, connect_timeout=PATIENCE, silence=PATIENCE
+        ) as events:
             assert await events.next() == OPEN
             yield events
 

@@ -19,6 +19,7 @@ from gateway.ports import Broker
 from tests.e2e.commands import ADMIN
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,6 @@ LOCK = timedelta(seconds=10)
 SENT = [str(number) for number in range(300)]
 # Work of some seconds for all listeners: a test ends them while there is some.
 MANY = [str(number) for number in range(1200)]
-LIMIT = 120.0  # seconds, on a busy machine
 LOOK = 0.05
 
 
@@ -56,7 +56,7 @@ class Floor:
             await self.broker.send(ORDERS, messages)
 
     async def until_empty(self) -> None:
-        with trio.fail_after(LIMIT):
+        with trio.fail_after(PATIENCE):
             while True:
                 if not (await self.broker.inspect(ORDERS)).active:
                     return
@@ -69,7 +69,7 @@ class Floor:
             staffed = [line["after"] for line in self.agent.log if line["event"] == "autoscaled"]
             return bool(staffed) and staffed[-1] == count
 
-        await self.agent.until(is_so, LIMIT)
+        await self.agent.until(is_so, PATIENCE)
 
 
 def exists(pid: int) -> bool:
@@ -82,7 +82,7 @@ def exists(pid: int) -> bool:
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    with trio.fail_after(LIMIT):
+    with trio.fail_after(PATIENCE):
         while True:  # polled: another process decides
             if happened():
                 return
@@ -136,7 +136,7 @@ async def test_listeners_come_with_the_work_and_go_when_it_is_done(gateways: Gat
 
 async def test_a_message_brings_the_first_listener_back(gateways: Gateways) -> None:
     async with open_floor(gateways) as floor:
-        await floor.agent.until(lambda: floor.agent.count("triggers_regained") > 0, LIMIT)
+        await floor.agent.until(lambda: floor.agent.count("triggers_regained") > 0, PATIENCE)
         for message in ("one", "two"):
             await floor.send(message)
             await until(lambda message=message: message in floor.noted())
@@ -196,12 +196,12 @@ async def test_while_the_gateway_is_away_what_runs_goes_on_and_nothing_is_starte
         await until(lambda: len(floor.pids()) == 1)
         before = floor.pids()
         await floor.gateway.stop()
-        await floor.agent.until(lambda: floor.agent.count("figures_lost") > 0, LIMIT)
+        await floor.agent.until(lambda: floor.agent.count("figures_lost") > 0, PATIENCE)
         os.kill(before[0], signal.SIGKILL)
-        await floor.agent.until(lambda: floor.agent.count("process_lost") > 0, LIMIT)
+        await floor.agent.until(lambda: floor.agent.count("process_lost") > 0, PATIENCE)
         without = floor.pids()
         await floor.gateway.start()
-        await floor.agent.until(lambda: floor.agent.count("figures_regained") > 0, LIMIT)
+        await floor.agent.until(lambda: floor.agent.count("figures_regained") > 0, PATIENCE)
         await until(lambda: len(floor.pids()) == 1)
         await floor.send("one")
         await floor.until_empty()
@@ -212,7 +212,7 @@ async def test_while_the_gateway_is_away_what_runs_goes_on_and_nothing_is_starte
 
 async def test_a_listener_that_can_not_start_is_no_storm_of_processes(gateways: Gateways) -> None:
     async with open_floor(gateways, handler="nowhere", min_processes=3) as floor:
-        await floor.agent.until(lambda: floor.agent.count("processes_crash") > 0, LIMIT)
+        await floor.agent.until(lambda: floor.agent.count("processes_crash") > 0, PATIENCE)
         red = await floor.agent.seen("processes_crash")
         before = floor.agent.log[: floor.agent.log.index(red)]
         started = sum(line["event"] == "process_started" for line in before)

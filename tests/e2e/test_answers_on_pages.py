@@ -16,6 +16,7 @@ from tests.e2e.commands import run
 from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, environment
 from tests.e2e.rest import send
 from tests.extensions.drill.drill import PAIR
+from tests.harness.patience import PATIENCE
 from tests.pages import blocks
 
 pytestmark = pytest.mark.slow
@@ -63,7 +64,7 @@ async def ask(
         headers["Authorization"] = f"Basic {b64encode(f'{user}:{key}'.encode()).decode()}"
 
     def call() -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.ports[1], timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.ports[1], timeout=PATIENCE)
         try:
             body = json.dumps(order) if method == "POST" else None
             connection.request(method, path, body, headers)
@@ -182,7 +183,7 @@ async def test_events_are_followed_by_the_command_of_the_page(gateways: Gateways
         nursery.start_soon(curl.wait)
         assert curl.stdout is not None
         seen = b""
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while b"event: started\n" not in seen:
                 part = await curl.stdout.receive_some()
                 assert part, seen

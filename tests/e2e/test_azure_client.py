@@ -11,6 +11,7 @@ import trio
 from gateway.net.certs import write_certificates
 from tests.e2e.azure_python import AZURE_PYTHON, HERE
 from tests.e2e.processes import Gateways, broker_config
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ INVALID = ["HttpResponseError", 400]
 
 async def run_azure_client(port: int, ca: Path, *parts: str) -> dict[str, Any]:
     command = [str(AZURE_PYTHON), str(HERE / "azure_client.py"), str(port), str(ca), *parts]
-    with trio.fail_after(120):
+    with trio.fail_after(PATIENCE):
         result = await trio.run_process(
             command, capture_stdout=True, capture_stderr=True, check=False
         )

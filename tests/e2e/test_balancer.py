@@ -11,12 +11,12 @@ import trio
 from gateway.demo.ports import free_port
 from tests.e2e.load import Load, bodies, pair_before_brokers
 from tests.e2e.processes import ROOT, Gateways
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
 CONFIG = ROOT / "conf" / "examples" / "nginx-balancer.conf"
 NGINX = "/usr/sbin/nginx"
-PATIENCE = 60.0
 
 
 def config_for(folder: Path, port: int, gateways: list[str]) -> None:

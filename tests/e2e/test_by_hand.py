@@ -9,6 +9,7 @@ from gateway.app.operations.certificates import make_certificates
 from gateway.app.runtime import Runtime
 from gateway.domain.entity import QueueProperties
 from gateway.domain.message import Message
+from tests.command_line import PATIENTLY
 from tests.e2e.commands import run
 from tests.e2e.installation import client
 from tests.e2e.listen import NOTE, ORDERS, until_noted
@@ -50,7 +51,7 @@ async def test_a_message_goes_through_the_only_endpoint_that_there_is(
     code, output, errors = await run(gateway.folder, "send", "orders", "hello", "--json")
     rich = await run(gateway.folder, "send", "orders", "rich", "--property", "a=b")
     await gateway.stop()
-    _, taken, _ = await run(gateway.folder, "receive", "orders", "--json")
+    _, taken, _ = await run(gateway.folder, "receive", "orders", "--json", *PATIENTLY)
 
     assert (code, errors) == (0, "")
     sent = json.loads(output)
@@ -94,7 +95,7 @@ async def test_a_client_certificate_is_shown_where_the_endpoint_demands_one(
     sent = await run(gateway.folder, "send", "orders", "hello", *own)
     peeked = await run(gateway.folder, "peek", "orders", "--json", *own)
     ca = f"--ca={certs / 'ca.pem'}"
-    taken = await run(gateway.folder, "receive", "orders", "--json", ca, *own)
+    taken = await run(gateway.folder, "receive", "orders", "--json", *PATIENTLY, ca, *own)
 
     assert without[0] == 2, without
     assert "demands a client certificate: name it with --cert and --key" in without[2]

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.command_line import PATIENTLY
 from tests.e2e.commands import run
 from tests.e2e.processes import Gateways, broker_config
 from tests.e2e.rest import send, take
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +24,6 @@ above = "1KiB"
 """
 KILLS = 4
 SENDERS = 3
-A_WHILE = 240.0
 
 
 def body_of(sender: int, number: int) -> bytes:
@@ -35,7 +36,7 @@ async def test_a_command_receives_a_body_above_the_limit_of_messages(gateways: G
     body = random.Random(1).randbytes(3 * 2**20)
     assert (await send(gateway.address, "orders", body))[0] == 201
 
-    code, _, errors = await run(gateway.folder, "receive", "orders", "--output", "body")
+    code, _, errors = await run(gateway.folder, "receive", "orders", "--output", "body", *PATIENTLY)
 
     assert (code, errors) == (0, "")
     assert (gateway.folder / "body").read_bytes() == body
@@ -66,7 +67,7 @@ async def test_a_kill_loses_no_body_that_was_accepted(gateways: Gateways) -> Non
                     progress.set()
                     progress = trio.Event()
 
-    with trio.fail_after(A_WHILE):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             for sender in range(SENDERS):
                 nursery.start_soon(produce, sender)

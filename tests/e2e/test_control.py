@@ -12,16 +12,16 @@ import trio
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath
 from tests.e2e.commands import ADMIN, pairgate, with_fixed_port
-from tests.e2e.control import GONE, PATIENCE, answer_of, order, start_pair, under_load
+from tests.e2e.control import GONE, answer_of, order, start_pair, under_load
 from tests.e2e.installation import client
 from tests.e2e.processes import (
-    PATIENT,
     GatewayProcess,
     Gateways,
     broker_config,
     environment,
 )
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 from tests.harness.servers import STOP_LIMIT
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ async def arrived(primary: GatewayProcess, wanted: set[bytes]) -> None:
 
 
 async def test_steering_under_load_costs_no_send_and_loses_nothing(gateways: Gateways) -> None:
-    primary, _, gateway = await start_pair(gateways, **PATIENT)
+    primary, _, gateway = await start_pair(gateways)
 
     async with under_load(gateway) as load:
         await load.more("primary")

@@ -20,11 +20,11 @@ from tests.e2e.commands import ADMIN, pairgate, with_fixed_port
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
 WAITING = {"orders": 20, "invoices": 8}
-PATIENCE = 90.0
 LOOK = 0.2  # seconds between two looks, so that the processes have the processor
 RATE = 4.0  # messages/s of the syphon, so that somebody can ask while they move
 

@@ -20,6 +20,7 @@ from tests.e2e.processes import (
     broker_config,
 )
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNodes
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -65,8 +66,8 @@ label = "east"
 backlog_queues = 2
 enable_syphon = true
 failover_interval = "0s"
-attempt_timeout = "5s"
-send_timeout = "20s"
+attempt_timeout = "30s"
+send_timeout = "60s"
 ping_interval = "1s"
 envelope_keys = [{", ".join(keys)}]
 encrypt = true
@@ -92,7 +93,7 @@ def content(folders: Sequence[Path]) -> bytes:
 async def expect_hidden(folders: Sequence[Path], stored: bytes) -> None:
     """Return when the files have `stored`, as the search sees messages; they have no canary."""
     found = b""
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         while stored not in found:
             await trio.sleep(0.1)
             found = await trio.to_thread.run_sync(functools.partial(content, folders))
@@ -103,7 +104,7 @@ async def expect_home(gateway: GatewayProcess, *sent: Message) -> None:
     """Assert that these messages reach the primary, and nothing is missing of them."""
     found = {}
     async with client(gateway) as broker, broker.open_receiver(ORDERS) as receiver:
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while len(found) < len(sent):
                 for delivery in await receiver.receive(10):
                     found[delivery.message.message_id] = delivery.message

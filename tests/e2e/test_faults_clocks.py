@@ -20,6 +20,7 @@ from gateway.wire.storage_queue.rest import build_request
 from gateway.wire.storage_queue.signing import signed
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
+from tests.harness.patience import PATIENCE
 from tests.harness.wall_clock import WallClock
 
 pytestmark = pytest.mark.slow
@@ -80,7 +81,7 @@ async def test_a_hidden_message_is_visible_again_although_the_clock_was_set_back
     await broker.kill()
     await broker.start()
     again = storage.GetMessages(queue="orders", limit=1)
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         while not await ask(broker, -YEARS, again):  # noqa: ASYNC110 of another process
             await trio.sleep(0.5)
 
@@ -99,7 +100,7 @@ async def ask(
     request = signed(request, account=ACCOUNT, key=KEY)
 
     def exchange() -> Response:
-        connection = http.client.HTTPConnection(process.address, timeout=20)
+        connection = http.client.HTTPConnection(process.address, timeout=PATIENCE)
         fields = dict(request.headers.items)
         connection.request(request.method, request.target, request.body, fields)
         answer = connection.getresponse()

@@ -20,6 +20,7 @@ from tests.e2e.installation import LABEL, client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import request, send, take
 from tests.harness.certificates import DAY, Authority, Issued, now
+from tests.harness.patience import PATIENCE
 from tests.harness.wall_clock import WallClock
 from tests.store.embedded.crashes import content
 from tests.store.embedded.migration import make_store_1
@@ -39,9 +40,8 @@ def served_with_tls(gateways: Gateways) -> GatewayProcess:
 
 def pair_over_tls(primary: GatewayProcess, secondary: GatewayProcess, tls: str) -> str:
     """The configuration of a gateway that reaches its primary over TLS with these settings."""
-    patient = {"send_timeout": "25s", "attempt_timeout": "10s"}  # a busy machine is no outage
     where = f"localhost:{primary.port}", secondary.address
-    config = pair_config(*where, backlog_queues=1, **patient)
+    config = pair_config(*where, backlog_queues=1)
     config = config.replace("servicebus+http:", "servicebus+https:", 1)
     return config.replace("[namespaces.secondary]", f"tls = {{ {tls} }}\n\n[namespaces.secondary]")
 
@@ -93,9 +93,7 @@ async def test_an_untrusted_certificate_of_the_primary_is_named_wherever_its_err
     gateway = await gateways.start(pair_over_tls(primary, secondary, tls) + ADMIN, name="gateway")
     await with_fixed_port(gateway)
 
-    status, headers, error = await request(
-        gateway.address, "POST", "/orders/messages", b"one", patience=30.0
-    )
+    status, headers, error = await request(gateway.address, "POST", "/orders/messages", b"one")
     assert (status, headers.get("x-pairgate-outcome")) == (502, "not-sent")
     lost = await gateway.seen("namespace_lost", namespace="primary")
     failed = await gateway.seen("send_failed", entity="orders", outcome="not-sent")
@@ -103,7 +101,7 @@ async def test_an_untrusted_certificate_of_the_primary_is_named_wherever_its_err
     problems = json.loads(told)["problems"]
     _, checked, _ = await pairgate(gateway, "check")
     authorities.known.issue("server")
-    mended = await send(gateway.address, "orders", b"two", patience=30.0)
+    mended = await send(gateway.address, "orders", b"two")
 
     about_primary = [line for line in problems if "namespace primary" in line]
     bad = [line for line in checked.splitlines() if line.startswith("bad ")]
@@ -211,7 +209,7 @@ async def connected(process: GatewayProcess, context: ssl.SSLContext) -> trio.SS
 
 async def answers(stream: trio.SSLStream) -> bool:
     """True if the server answers a request; its answer is an error, as the request has no key."""
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         await stream.send_all(b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\n\r\n")
         try:
             return (await stream.receive_some()).startswith(b"HTTP/1.1 40")

@@ -35,13 +35,13 @@ from gateway.wire.servicebus.operations import MAX_LIMIT
 from tests.brokers.servicebus.served import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import KEY, KEY_NAME, request, send
+from tests.harness.patience import PATIENCE
 from tests.strategies import messages
 
 pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
 BACKLOG = [backlog.queue_name("east", index) for index in range(2)]
-PATIENCE = 120  # seconds until everything is home
 LARGEST = 1024 * 1024  # bytes: what a namespace takes by default
 SMALL = 1000  # messages of a batch: with their envelopes more than half a mebibyte
 NUMBER = "number"  # the property that tells messages apart here
@@ -102,14 +102,7 @@ async def installed(gateways: Gateways, namespace: str = "") -> AsyncIterator[In
     async with trio.open_nursery() as nursery:
         nursery.start_soon(primary.start)
         nursery.start_soon(secondary.start)
-    # An attempt has much time: the test is about the content, on a machine that may be busy.
-    config = pair_config(
-        primary.address,
-        secondary.address,
-        backlog_queues=len(BACKLOG),
-        attempt_timeout="10s",
-        send_timeout="30s",
-    )
+    config = pair_config(primary.address, secondary.address, backlog_queues=len(BACKLOG))
     config = re.sub("^url = .*$", rf"\g<0>\n{namespace}", config, flags=re.MULTILINE)
     gateway = await gateways.start(config, name="gateway")
     async with (

@@ -22,6 +22,7 @@ from gateway.net.tls import ClientTlsOptions, client_context
 from gateway.wire.http.messages import Headers, Request, Response
 from tests.e2e.commands import pairgate
 from tests.e2e.processes import ROOT, GatewayProcess, Gateways
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,6 @@ CLIENT = Path(__file__).with_name("token_client.py")
 RHEA = Path(__file__).with_name("xoauth2_client.js")
 MODULES = ROOT / ".node" / "node_modules"
 TLS = 'tls = { certificate = "../tls/server.pem", key = "../tls/server.key" }'
-PATIENCE = 120.0
 
 
 @attrs.define(eq=False)

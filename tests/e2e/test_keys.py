@@ -22,6 +22,7 @@ from tests.e2e.processes import (
     pair_config,
 )
 from tests.e2e.rest import send, send_with, take
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ async def keys(process: GatewayProcess, *words: str, code: int = 0) -> dict[str,
 
 async def until_it_knows(gateway: GatewayProcess, kind: str) -> None:
     """Return once the gateway has read the record of a process of that kind."""
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         while True:
             _, body = await trio.to_thread.run_sync(get, gateway.ports[-1], "/status")
             known = json.loads(body)["pair"]["processes"]
@@ -66,7 +67,7 @@ async def until_it_knows(gateway: GatewayProcess, kind: str) -> None:
 
 def operators_status(port: int, name: str, key: str) -> int:
     """The status of an answer to an operator with that key, at an endpoint `admin`."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         text = b64encode(f"{name}:{key}".encode()).decode()
         connection.request("GET", "/v1/control", headers={"Authorization": f"Basic {text}"})
@@ -252,7 +253,7 @@ class Load:
 async def until_noted(listener: GatewayProcess, load: Load, more: int) -> None:
     """Return when the listener has worked on that many more messages than were sent by now."""
     goal, notes = len(load.sent) + more, listener.folder / "notes"
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         while True:  # polled: another process writes it
             if notes.exists() and len(set(notes.read_text().split())) >= goal:
                 return

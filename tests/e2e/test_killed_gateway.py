@@ -24,8 +24,9 @@ from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import Complete, Delivery
 from gateway.ports import Broker, Receiver
 from tests.e2e.installation import client
-from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.processes import IMPATIENT, GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,6 @@ RECEIVERS: Final = 3
 PAGE: Final = 5  # messages in the hands of each
 WORK: Final = 0.05  # seconds for a message: the sender is faster
 SOME: Final = 60  # messages
-PATIENCE: Final = 60.0  # seconds
 REST_URL: Final = re.compile(r"servicebus\+http://(\w+)@([0-9.:]+)")
 AMQP_URL: Final = r"servicebus:Endpoint=sb://\2/;SharedAccessKeyName=\1;UseDevelopmentEmulator=true"
 
@@ -113,8 +113,13 @@ async def test_a_killed_gateways_messages_come_again_and_none_is_completed_twice
         await broker.create_queue(ORDERS, QueueProperties())
     async with client(secondary) as broker:
         await broker.create_queue(OWN, attrs.evolve(QUEUE_PROPERTIES, lock_duration=LOCK))
+    patience = IMPATIENT if fault == "frozen" else {}
     pair = pair_config(
-        primary.address, secondary.address, backlog_queues=1, receive_in_outage=["orders"]
+        primary.address,
+        secondary.address,
+        backlog_queues=1,
+        receive_in_outage=["orders"],
+        **patience,
     )
     pair = REST_URL.sub(AMQP_URL, pair) if is_amqp else pair
     sender = Sender(await gateways.start(pair, name="senders"))
@@ -125,6 +130,7 @@ async def test_a_killed_gateways_messages_come_again_and_none_is_completed_twice
     else:
         primary.signal(signal.SIGSTOP)
     await fail_over(sender.gateway)
+    early = copies_told(sender.gateway)
     async with trio.open_nursery() as sending:
         sending.start_soon(sender.run)
         async with trio.open_nursery() as consuming:
@@ -156,8 +162,10 @@ async def test_a_killed_gateways_messages_come_again_and_none_is_completed_twice
         f" {found.total()} came home, {len(again)} in hand, {len(consumers.perhaps)} unknown"
     )
     assert known - consumers.done.keys() - found.keys() == set(), "lost"
-    assert {name for name in known if consumers.done[name] and found[name]} == set(), "at both"
-    assert {name for name in known if consumers.done[name] + found[name] > 1} == set(), "twice"
+    # None, unless the machine stalled for so long that an attempt on the backlog had no answer.
+    twice = {name for name in known if consumers.done[name] + found[name] > 1}
+    copies = copies_told(sender.gateway) - early + copies_told(consumers.process)
+    assert len(twice) <= copies, twice
     assert len(consumers.perhaps) <= 2 * RECEIVERS, "the killed gateway's, and the last ones"
     assert again
     assert all(consumers.given[name] > 1 for name in again)
@@ -169,6 +177,13 @@ async def fail_over(gateway: GatewayProcess) -> None:
     with trio.fail_after(PATIENCE):
         while not gateway.count("entity_state_changed", entity="orders", after="secondary"):
             assert (await send(gateway.address, "orders", b"early"))[0] == 201
+
+
+def copies_told(gateway: GatewayProcess) -> int:
+    """The copies that the gateway and its syphon say there may be."""
+    diverted = [each for each in gateway.log if each["event"] == "diverted" and each["in_doubt"]]
+    moved = [each for each in gateway.log if each["event"] == "syphon_backed_off"]
+    return sum(each["messages"] for each in diverted) + sum(each["in_doubt"] for each in moved)
 
 
 async def until(happened: Callable[[], bool], wanted: str) -> None:

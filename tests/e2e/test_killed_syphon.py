@@ -15,6 +15,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +65,6 @@ async def test_a_message_that_a_killed_syphon_had_locked_comes_home(
 async def seen(process: GatewayProcess, queue: EntityPath, rule: Callable[[int], bool]) -> None:
     """Return when the rule holds for the number of messages in the queue."""
     async with client(process) as broker:
-        with trio.fail_after(60.0):
+        with trio.fail_after(PATIENCE):
             while not rule((await broker.inspect(queue)).active or 0):  # noqa: ASYNC110 another's
                 await trio.sleep(0.05)

@@ -13,6 +13,7 @@ from tests.e2e.commands import pairgate
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,7 @@ class Installation:
             return {info.path for info in await broker.list_queues()}
 
     async def seen(self, process: GatewayProcess, queues: set[EntityPath]) -> None:
-        with trio.fail_after(60.0):
+        with trio.fail_after(PATIENCE):
             while True:
                 try:
                     if await self.queues(process) == queues:
@@ -63,7 +64,7 @@ async def test_with_the_primary_down_the_backlog_is_made_and_used_at_once(
     await installation.primary.start()
     await installation.seen(installation.primary, {ORDERS})
     made = await installation.gateway.seen("entities_made", namespace="primary")
-    with trio.fail_after(60.0):
+    with trio.fail_after(PATIENCE):
         while True:
             if await send(installation.gateway.address, "orders", b"two") == (201, "primary"):
                 break
@@ -107,7 +108,7 @@ async def test_with_both_down_serve_begins_and_sets_up_what_comes_back(
     assert refused[0] == 503
     await installation.gateway.seen("entities_made", namespace="primary")
     await installation.gateway.seen("entities_made", namespace="secondary")
-    with trio.fail_after(60.0):
+    with trio.fail_after(PATIENCE):
         while True:
             if await send(installation.gateway.address, "orders", b"two") == (201, "primary"):
                 break

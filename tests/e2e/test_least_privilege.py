@@ -8,6 +8,7 @@ import trio
 from tests.e2e.commands import run
 from tests.e2e.processes import KEY_VARIABLE, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
@@ -62,7 +63,7 @@ async def test_send_and_listen_are_enough_where_provision_has_managed(gateways: 
     await primary.start()
     alone, _, _ = config_of("syphon").partition("[[endpoints]]")
     syphon = await gateways.start(alone, name="syphon", command=("syphon",))
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         await syphon.until(lambda: moved() == MESSAGES)
         await syphon.seen("heartbeats_not_left")  # they take Send, and nothing else does
         await sidecar.seen("entity_state_changed", entity="orders", after="primary")

@@ -21,6 +21,7 @@ from gateway.store.embedded.broker import EmbeddedBroker
 from gateway.store.local.memory import MemoryBroker
 from tests.e2e.installation import Installation
 from tests.e2e.processes import Gateways, broker_config
+from tests.harness.patience import PATIENCE
 
 HERE = Path(__file__).parent
 LEGACY_PYTHON = HERE.parents[1] / ".venv-legacy" / "bin" / "python"
@@ -61,7 +62,7 @@ async def served(broker: MemoryBroker | EmbeddedBroker) -> AsyncIterator[int]:
 async def run_legacy_client(port: int, *parts: str) -> dict[str, Any]:
     script = str(HERE / "legacy_client.py")
     command = [str(LEGACY_PYTHON), script, str(port), "SAS_KEY_VALUE", *parts]
-    with trio.fail_after(120):
+    with trio.fail_after(PATIENCE):
         result = await trio.run_process(
             command, capture_stdout=True, capture_stderr=True, check=False
         )

@@ -24,11 +24,12 @@ from tests.brokers.storage_queue.azurites import url_of
 from tests.e2e.commands import ADMIN
 from tests.e2e.handlers import SOME
 from tests.e2e.installation import client
-from tests.e2e.listen import LIMIT, LOOK, NOTE, ORDERS, SERVER, noted, until_noted
+from tests.e2e.listen import LOOK, NOTE, ORDERS, SERVER, noted, until_noted
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNodes
 from tests.harness.azurite import KEY, azurite
 from tests.harness.chaos_proxy import ChaosProxy, Link, Pass
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import USER
 from tests.harness.secret_files import write_secret
 from tests.harness.servers import kill
@@ -126,7 +127,7 @@ def too_late(*listeners: GatewayProcess) -> set[str]:
 
 
 async def until_active(broker: Broker, entity: EntityPath, count: int) -> None:
-    with trio.fail_after(LIMIT):
+    with trio.fail_after(PATIENCE):
         while True:
             if (await broker.inspect(entity)).active == count:
                 return
@@ -169,7 +170,7 @@ async def test_a_poison_message_holds_up_no_others(
         line = await listener.seen("poisoned")
         code = await listener.stop()
         async with place.broker.open_receiver(ORDERS.dead_letter) as receiver:
-            with trio.fail_after(LIMIT):
+            with trio.fail_after(PATIENCE):
                 (found,) = await receiver.receive(1)
 
     assert (code, line["message_id"], line["attempts"]) == (0, "poison", 2)
@@ -205,7 +206,7 @@ async def test_an_idle_listener_asks_azurite_ever_more_seldom(
         await nursery.start(proxy.serve)
         place = Place(config=storage_config(tmp_path, proxy.port), broker=broker)
         listener = await start_listener(gateways, place, *NOTE)
-        with trio.fail_after(LIMIT):
+        with trio.fail_after(PATIENCE):
             await fault.enough.wait()
         code = await listener.stop()
         nursery.cancel_scope.cancel()

@@ -24,6 +24,7 @@ from gateway.telemetry.metrics import exposition
 from tests.e2e.commands import get
 from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 from tests.harness.promtool import ROOT, check_rules, promtool
 from tests.pages import blocks
 from tests.wire.pairgate.status import OUTAGE
@@ -112,7 +113,7 @@ async def metrics_of(port: int) -> str:
 
 def fail_over(port: int, entity: str) -> None:
     order = json.dumps({"targets": [entity], "force": True})
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     connection.request("POST", "/v1/failover", order, {"Content-Type": "application/json"})
     assert connection.getresponse().status == 200
     connection.close()
@@ -130,7 +131,7 @@ async def running(gateways: Gateways, tmp_path: Path) -> Running:
     assert (await send(gateway.address, "missing", b"1"))[0] == 404
     await trio.to_thread.run_sync(fail_over, gateway.ports[1], "bills")
     assert await send(gateway.address, "bills", b"1") == (201, "backlog")
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         # Polled: another process decides.
         while 'error_type="ValueError"' not in (text := await metrics_of(listener.port)):  # noqa: ASYNC110
             await trio.sleep(0.1)
@@ -239,7 +240,7 @@ async def check_keda(gateway: GatewayProcess) -> None:
 
 def scale_for_prometheus(port: int, path: str) -> tuple[str | None, str]:
     """The content type and the body of an answer to a scrape."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         accepts = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
         connection.request("GET", path, headers={"Accept": f"{accepts},*/*;q=0.2"})

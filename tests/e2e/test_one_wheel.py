@@ -27,13 +27,13 @@ from tests.e2e.processes import (
     broker_config,
 )
 from tests.harness.azurite import KEY, azurite
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import USER
 
 pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
 EVERY = 0.02  # seconds between two sends
-PATIENCE = 90.0
 
 
 @attrs.frozen
@@ -115,8 +115,9 @@ label = "wheel"
 backlog_queues = 1
 enable_syphon = false
 failover_interval = "1s"
-attempt_timeout = "5s"
-send_timeout = "15s"
+attempt_timeout = "30s"
+send_timeout = "60s"
+slow_call_duration = "off"
 envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
 """
 

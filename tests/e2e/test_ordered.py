@@ -15,6 +15,7 @@ from tests.e2e.installation import client
 from tests.e2e.ordered import ORDERS, History, forwarding, namespaces
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ async def test_messages_arrive_in_order_through_kills_of_the_primary_and_of_the_
             ways.append(way)
 
     async def send_until(way: str) -> None:
-        with trio.fail_after(90.0):
+        with trio.fail_after(PATIENCE):
             while not ways or ways[-1] != way:
                 await send_some(1)
 
@@ -79,7 +80,7 @@ async def test_two_gateways_keep_the_order_when_one_that_had_the_lease_is_killed
     assert await send_one(other) in {"primary", "backlog"}
     await one.start()
     ways = []
-    with trio.fail_after(90.0):
+    with trio.fail_after(PATIENCE):
         while ways[-2:] != ["primary"] * 2:
             ways += [await send_one(one), await send_one(other)]
 
@@ -149,7 +150,7 @@ async def all_bodies(primary: GatewayProcess, count: int) -> list[int]:
     """
     found: list[int] = []
     async with client(primary) as broker, broker.open_receiver(ORDERS) as receiver:
-        with trio.fail_after(90.0):
+        with trio.fail_after(PATIENCE):
             while len(set(found)) < count:
                 for delivery in await receiver.receive(1):
                     found.append(int(bytes(delivery.message.body)))

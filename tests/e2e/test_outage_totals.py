@@ -16,16 +16,15 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from tests.e2e.commands import ADMIN, pairgate, with_fixed_port
 from tests.e2e.installation import client
-from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.processes import IMPATIENT, GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
 # Messages in the outage, by gateway and entity.
 SENT = {"north": {"orders": 7, "invoices": 2}, "south": {"orders": 4, "bills": 5}}
 ENTITIES = ("orders", "invoices", "bills")
-PATIENCE = 60.0
-END = 60.0  # seconds until the records tell of the end: much less than `watch.LATE`
 
 
 async def asked(process: GatewayProcess, *arguments: str) -> Any:
@@ -57,7 +56,8 @@ async def test_the_totals_are_those_of_all_processes(gateways: Gateways) -> None
     async with client(secondary) as broker:
         for queue in (backlog.queue_name("east", 0), backlog.heartbeat_queue("east")):
             await broker.create_queue(queue, QueueProperties())
-    pair = pair_config(primary.address, secondary.address, backlog_queues=1, enable_syphon=False)
+    places = primary.address, secondary.address
+    pair = pair_config(*places, backlog_queues=1, enable_syphon=False, **IMPATIENT)
     pair_gateways = [await gateways.start(pair + ADMIN, name=name) for name in SENT]
     alone, _, _ = pair.partition("[[endpoints]]")
     await gateways.start(alone, name="syphon", command=("syphon",))
@@ -74,7 +74,7 @@ async def test_the_totals_are_those_of_all_processes(gateways: Gateways) -> None
     await produce(south, SENT["south"])
     await primary.start()
     for process in pair_gateways:
-        await process.until(partial(process.count, "outage_over"), END)
+        await process.until(partial(process.count, "outage_over"), PATIENCE)
     reports = [(await asked(process, "outage-report"))["outages"] for process in pair_gateways]
     known = (await asked(south, "status"))["pair"]["processes"]
     async with client(primary) as broker:

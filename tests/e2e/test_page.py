@@ -19,15 +19,15 @@ from gateway.app.failure import ExitCode
 from gateway.changes import Changes
 from tests.e2e.commands import pairgate
 from tests.e2e.control import start_pair, under_load
-from tests.e2e.processes import GatewayProcess, Gateways, environment
+from tests.e2e.processes import IMPATIENT, GatewayProcess, Gateways, environment
 from tests.harness.chromium import Browser, browser
+from tests.harness.patience import PATIENCE
 from tests.harness.servers import STOP_LIMIT
 from tests.harness.terminal import at_terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
-PATIENCE: Final = 90.0  # seconds
-LIMIT: Final = 30.0  # seconds from a state's cause to the tool that shows it; idle: below 2
+LIMIT: Final = 120.0  # seconds from a state's cause to the tool that shows it; idle: below 2
 WAY: Final = "document.getElementById('ways').textContent"
 STATE: Final = "document.querySelector('#entity-rows .state')?.textContent"
 WAY_HOME: Final = "document.querySelector('#summary .state').textContent"
@@ -142,7 +142,7 @@ def moment(event: dict[str, Any]) -> float:
 
 
 async def test_an_outage_is_told_by_the_tools_alone(gateways: Gateways, chromium: Browser) -> None:
-    primary, _, gateway = await start_pair(gateways)
+    primary, _, gateway = await start_pair(gateways, **IMPATIENT)
     page, pipe = Page(gateway, chromium), InPipe(gateway)
     status = AtTerminal(gateway, "status", "--watch")
     events = AtTerminal(gateway, "events", "--follow")

@@ -15,7 +15,6 @@ from tests.e2e.rest import send
 pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
-LIMIT = 90.0
 LOOK = 0.05
 
 

@@ -16,6 +16,7 @@ from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, broker_c
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNode, ExampleNodes
 from tests.e2e.rabbitmq_pair import provision
 from tests.harness.chaos_proxy import ChaosProxy, Link, Pass, Refuse
+from tests.harness.patience import PATIENCE
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -54,7 +55,7 @@ async def arrived(primary: GatewayProcess) -> set[str]:
 async def waiting(south: ExampleNode) -> None:
     """Return when messages wait on the backlog: the node has noticed that the syphon is gone."""
     async with south.client() as backlog:
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while True:  # polled: the node decides
                 if (await backlog.inspect(queue_name(LABEL, 0))).active:
                     return
@@ -101,7 +102,7 @@ async def test_the_others_move_and_the_deadly_one_stays_where_it_is(
     await waiting(south)
     proxy.fault = Pass()
     await syphon.start()
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         while True:  # polled: another process decides
             if "poison" in await arrived(primary):
                 break

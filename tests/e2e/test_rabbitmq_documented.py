@@ -21,6 +21,7 @@ from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rabbitmq_nodes import EXAMPLES, VHOST, ExampleNode, ExampleNodes
 from tests.e2e.rabbitmq_pair import ORDERS, SECRET, known_secret, provision
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import MANAGEMENT, LastingNode, management_at
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -184,7 +185,7 @@ async def test_all_processes_follow_one_order_and_tell_of_each_other(
         await trio.sleep(FOLLOWED)
         during = await on_primary()
         await order(gateway, "failback", targets=["*"])
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while await on_primary() < len(load.accepted):  # noqa: ASYNC110 no event reports it
                 await trio.sleep(0.2)
 

@@ -13,6 +13,7 @@ from tests.e2e.commands import run
 from tests.e2e.processes import Gateways, broker_config
 from tests.e2e.rest import send, take
 from tests.e2e.upgrade import KEYS, config_of, unpack
+from tests.harness.patience import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
@@ -35,7 +36,7 @@ async def test_another_primary_gets_the_backlog_of_the_former_one(
     gateways.environments["b"] = KEYS
     command = ("serve", "--adopt", named[1])
     gateway = await gateways.start(config_of(new.address), name="b", command=command)
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         bodies = [await take(new.address, "orders", wait=20) for _ in range(5)]
     assert sorted(filter(None, bodies)) == sorted(
         [b"last", *(f"in an outage {number}".encode() for number in range(4))]

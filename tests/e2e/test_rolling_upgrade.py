@@ -26,6 +26,7 @@ from gateway.domain.message import Complete
 from tests.e2e.installation import client
 from tests.e2e.processes import ROOT, GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,6 @@ LOCK: Final = timedelta(seconds=5)  # a syphon that ends may leave locked messag
 SENDERS: Final = 2
 SOME: Final = 10  # messages
 PAUSE: Final = 0.02  # seconds between two sends, so that the processes have the processor
-PATIENCE: Final = 90.0
 
 
 @attrs.define(eq=False)

@@ -14,6 +14,7 @@ import trio
 
 from gateway.config.source import DEFAULT
 from gateway.domain import backlog
+from tests.command_line import PATIENTLY
 from tests.e2e.backlog_home import bring_home
 from tests.e2e.commands import pairgate, with_fixed_port
 from tests.e2e.installation import client
@@ -25,12 +26,14 @@ from tests.e2e.processes import (
     pair_config,
 )
 from tests.e2e.rest import request, send, take
+from tests.harness.patience import PATIENCE
 from tests.harness.secret_files import write_secret
 
 pytestmark = pytest.mark.slow
 
-GRACE = 'limits.grace = "60s"\n'
-NO_GRACE = 40.0  # seconds: of a drain that doesn't wait for its grace to end
+GRACE = 'limits.grace = "1h"\n'  # a drain that waits for its end is missing after `PATIENCE`
+HOUR = 3600
+LONG_WAITS = f'limits.rest.longest_wait = "{HOUR}s"\n'
 FREE_PORTS = re.sub(r'"127.0.0.1:\d+"', '"127.0.0.1:0"', DEFAULT)
 
 
@@ -52,17 +55,17 @@ async def test_a_killed_broker_has_what_it_acknowledged(gateways: Gateways) -> N
 
 
 async def test_sigterm_drains_and_exits_0(gateways: Gateways) -> None:
-    broker = await gateways.start(GRACE + broker_config("orders"))
+    broker = await gateways.start(GRACE + LONG_WAITS + broker_config("orders"))
     answers: list[bytes | None] = []
 
     async def wait_for_a_message() -> None:
-        answers.append(await take(broker.address, "orders", wait=60))
+        answers.append(await take(broker.address, "orders", wait=HOUR))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait_for_a_message)
         await broker.seen("connection_opened")
         await trio.sleep(0.5)  # the request follows
-        with trio.fail_after(NO_GRACE):  # a client that waits for a message doesn't keep it alive
+        with trio.fail_after(PATIENCE):  # a client that waits for a message doesn't keep it alive
             code = await broker.stop()
 
     assert code == 0
@@ -80,7 +83,7 @@ async def test_a_second_signal_cuts_what_still_drains(gateways: Gateways) -> Non
         broker.signal(signal.SIGTERM)
         await broker.seen("draining")
 
-        with trio.fail_after(NO_GRACE):
+        with trio.fail_after(PATIENCE):
             code = await broker.stop()
         answer = client.recv(1000)
 
@@ -179,7 +182,7 @@ async def test_people_send_peek_and_receive_through_the_running_gateway(
 
     sent = await pairgate(broker, "send", "orders", "hello", "--id", "7", "--json")
     peeked = await pairgate(broker, "peek", "orders")
-    received = await pairgate(broker, "receive", "orders", "--json")
+    received = await pairgate(broker, "receive", "orders", "--json", *PATIENTLY)
     nothing = await pairgate(broker, "receive", "orders", "--wait", "200ms")
 
     assert sent[0] == 0, sent
@@ -202,7 +205,7 @@ async def test_people_reach_a_store_that_nobody_has_open(gateways: Gateways) -> 
     await broker.stop()
 
     sent = await pairgate(broker, "send", "orders", "--property", "a=b", stdin=b"\xff\x00")
-    received = await pairgate(broker, "receive", "orders", "--json")
+    received = await pairgate(broker, "receive", "orders", "--json", *PATIENTLY)
 
     assert "namespace here" in sent[1]
     value = json.loads(received[1])

@@ -14,19 +14,18 @@ from gateway.domain.message import Complete, Message, ReceiveMode
 from gateway.ports import Broker
 from tests.e2e.installation import client
 from tests.e2e.processes import (
-    PATIENT,
     GatewayProcess,
     Gateways,
     broker_config,
     pair_config,
 )
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNode, ExampleNodes
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import USER
 
 pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
-PATIENCE = 60
 LOOK = 0.1
 
 
@@ -131,7 +130,7 @@ async def test_behind_a_pair_with_workers_every_key_returns_to_its_shard(
     primary = await gateways.start(broker_config("orders"), name="primary")
     secondary = await gateways.start(broker_config(), name="secondary")
     rule = '[[sharding]]\nqueue = "orders"\nshards = 3\n\n[pairing]'
-    pair = pair_config(primary.address, secondary.address, **PATIENT)
+    pair = pair_config(primary.address, secondary.address)
     text = pair.replace("[pairing]", rule)
     gateway = await gateways.start(f"workers = 2\n{text}", name="gateway")
     keys = [f"key {number % 5}" for number in range(30)]

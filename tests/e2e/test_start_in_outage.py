@@ -13,6 +13,7 @@ from tests.e2e.atom_client import Answer, Namespace
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
 from tests.e2e.storage_clients import ENDPOINT, HERE, PYTHON, run_at
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,7 @@ async def test_functions_and_celery_over_a_storage_account_start_in_an_outage(
 
 async def by_kombu(gateway: GatewayProcess, step: str) -> Any:
     authority = str(gateway.folder / "tls/ca.pem")
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         done = await trio.run_process(
             [PYTHON, HERE / "kombu_service_bus.py", ADDRESS, authority, step],
             env={**os.environ, "REQUESTS_CA_BUNDLE": authority},

@@ -15,10 +15,9 @@ from tests.e2e.commands import ADMIN, get, pairgate, pairgate_provision, samples
 from tests.e2e.listen import NOTE
 from tests.e2e.processes import ROOT, Gateways, broker_config, environment, pair_config
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
-
-PATIENCE = 60.0
 
 
 async def test_an_outage_is_seen_in_status_and_metrics_and_its_end_too(

@@ -1,5 +1,6 @@
 """A receipt before a storage account is the service's own: the gateway's restart doesn't matter."""
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -19,13 +20,14 @@ from tests.brokers.storage_queue.azurites import client
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.storage_pair import config_of, provision, two_azurites
 from tests.harness.azurite import KEY
+from tests.harness.patience import PATIENCE
 from tests.harness.secret_files import write_secret
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 ORDERS: Final = EntityPath("orders")
 LONG: Final = timedelta(seconds=300)
-QUICK: Final = 0.5  # seconds: a look that waits for messages takes one at least
+QUICK: Final = 1.0  # seconds: two looks that wait for messages take two at least
 
 
 @asynccontextmanager
@@ -62,9 +64,12 @@ async def test_receipts_hiding_and_counts_are_the_services_own(
         (first, taken), (second, _) = await get(one)
         assert await one.stop() == 0
         await one.start()
-        began = trio.current_time()
-        assert await get(one) == await get(other) == []  # still hidden
-        looked = trio.current_time() - began
+        looked = math.inf
+        with trio.fail_after(PATIENCE):
+            while looked >= QUICK:  # as long as the machine stalls
+                began = trio.current_time()
+                assert await get(one) == await get(other) == []  # still hidden
+                looked = trio.current_time() - began
         await delete(one, first)
         async with receiver_at(other) as receiver:
             with required(receiver, SettlesByToken).adopt(second) as delivery:
@@ -75,7 +80,6 @@ async def test_receipts_hiding_and_counts_are_the_services_own(
         async with client(servers.primary_port) as account:
             assert (await account.inspect(ORDERS)).active == 0
         assert (taken.delivery_count, again.delivery_count) == (1, 2)
-        assert looked / 2 < QUICK
 
 
 async def test_the_receipt_of_a_put_works_after_a_restart_and_at_another_gateway(

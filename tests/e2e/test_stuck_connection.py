@@ -6,13 +6,13 @@ import re
 import pytest
 import trio
 
-from tests.e2e.processes import Gateways, broker_config, pair_config
+from tests.e2e.processes import IMPATIENT, Gateways, broker_config, pair_config
 from tests.e2e.rest import send, take
 from tests.harness.chaos_proxy import ChaosProxy, DeadLinks
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
-AGAIN = 60.0  # seconds after which both ways work again, on a slow machine
 HTTP = r"servicebus\+http://(\w+)@([\w.:]+)"
 AMQP = r"servicebus:Endpoint=sb://\2/;SharedAccessKeyName=\1;UseDevelopmentEmulator=true"
 
@@ -30,7 +30,7 @@ async def test_stuck_connections_are_replaced_in_both_directions(
     secondary = await gateways.start(broker(), name="secondary")
     proxy = ChaosProxy("127.0.0.1", primary.port, rng=random.Random(0))
     port = await nursery.start(proxy.serve)
-    config = pair_config(f"127.0.0.1:{port}", secondary.address, backlog_queues=1)
+    config = pair_config(f"127.0.0.1:{port}", secondary.address, backlog_queues=1, **IMPATIENT)
     if is_amqp:
         config = re.sub(HTTP, AMQP, config)
     gateway = await gateways.start(config, name="gateway")
@@ -41,7 +41,7 @@ async def test_stuck_connections_are_replaced_in_both_directions(
         while await take(gateway.address, "invoices") != b"again":
             pass
 
-    with trio.fail_after(AGAIN):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as receives:
             receives.start_soon(take_next)
             await trio.sleep(1.0)

@@ -7,7 +7,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from tests.e2e.installation import client
-from tests.e2e.processes import Gateways, broker_config, pair_config
+from tests.e2e.processes import IMPATIENT, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
 
 pytestmark = pytest.mark.slow
@@ -69,6 +69,7 @@ async def test_a_frozen_primary_gets_one_trial_of_the_syphon_and_each_copy_is_to
         backlog_queues=2,
         enable_syphon=inside,
         failover_interval="60s",
+        **IMPATIENT,
     )
     alone, endpoints, bind = config.partition("[[endpoints]]")
     gateway = await gateways.start(alone + SYPHON + endpoints + bind, name="gateway")

@@ -18,10 +18,9 @@ from tests.e2e.processes import (
 )
 from tests.e2e.rest import request, send, take
 from tests.e2e.take_over import COMMAND, TAKE_OVER, successor
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
-
-PATIENCE = 60.0
 
 
 async def take_over(gateways: Gateways, before: GatewayProcess, config: str = "") -> GatewayProcess:

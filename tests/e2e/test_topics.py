@@ -15,10 +15,12 @@ from gateway.domain.topics.filters import CorrelationFilter, Rule, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions
+from tests.command_line import PATIENTLY
 from tests.e2e.commands import pairgate, with_fixed_port
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.e2e.rest import KEY, KEY_NAME, request, send, take
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -144,7 +146,7 @@ async def test_a_receive_waits_at_a_subscription_until_a_message_comes(gateways:
     async def wait() -> None:
         found.append(await take(broker.address, "topic.1/subscriptions/all", wait=60))
 
-    with trio.fail_after(45):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             await trio.sleep(1.0)
@@ -200,7 +202,7 @@ async def test_the_other_commands_know_topics(gateways: Gateways, tmp_path: Path
     after = await pairgate(remote, "check")
     sent = await pairgate(broker, "send", "topic.1", "hello")
     peeked = await pairgate(broker, "peek", "topic.1/subscriptions/all")
-    received = await pairgate(broker, "receive", "topic.1/subscriptions/all")
+    received = await pairgate(broker, "receive", "topic.1/subscriptions/all", *PATIENTLY)
 
     assert "topic topic.2 is missing; `pairgate provision` creates it" in before[1]
     (namespace_made,) = json.loads(made[1])

@@ -17,6 +17,7 @@ from tests.e2e.installation import client
 from tests.e2e.listen import NOTE, ORDERS, noted, until_noted
 from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, broker_config, pair_config
 from tests.harness.chaos_proxy import ChaosProxy, Refuse
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -250,7 +251,7 @@ async def test_a_listener_may_follow_several_gateways(gateways: Gateways) -> Non
         ended = listener.count("tasks_ended", tasks=0)
         async with client(gateway) as broker:
             await wake(broker, listener, text)
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             await listener.until(lambda: listener.count("tasks_ended", tasks=0) > ended)  # noqa: B023
     await several[0].kill()
     await listener.seen("triggers_lost", gateway=urls[0].removeprefix("http://"))

@@ -14,6 +14,7 @@ import trio
 
 from tests.e2e.processes import broker_config, environment
 from tests.e2e.rest import send, take
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ async def test_a_log_that_nobody_reads_stops_no_message(tmp_path: Path) -> None:
     )
     assert process.stderr is not None
     try:
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             port = await port_told_by(process.stderr)
             for _ in range(200):
                 lose_connection(port)
@@ -81,7 +82,7 @@ async def test_an_error_text_that_nobody_reads_keeps_no_exit_code(stderr: str) -
         if stderr == "full pipe":
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
             os.write(writing, b"x" * PIPE_SIZE)
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             result = await trio.run_process(
                 [sys.executable, "-m", "gateway", "serve", "--config", "/nowhere"],
                 env=environment(),

@@ -11,6 +11,7 @@ import trio
 from tests.e2e.processes import Gateways, broker_config
 from tests.e2e.rest import send, take
 from tests.e2e.upgrade import KEYS, LEFT, config_of, unpack
+from tests.harness.patience import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
@@ -27,7 +28,7 @@ async def test_the_backlog_of_an_earlier_version_comes_home(
     (gateway.folder / "state.json").write_bytes((LEFT / "state.json").read_bytes())
     await gateway.start()
 
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         bodies = [await take(north.address, "orders", wait=20) for _ in range(6)]
     assert sorted(filter(None, bodies)) == sorted(
         [b"before", b"last", *(f"in an outage {number}".encode() for number in range(4))]

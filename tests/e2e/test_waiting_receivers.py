@@ -23,12 +23,12 @@ from tests.e2e.amqp_clients import CREDENTIALS, ENVIRONMENT, HERE, NAME, PYTHON
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import request, send
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
 KINDS: Final = ("plain", "asyncio", "node")
 OUTAGE: Final = 12.0  # seconds: two receives of an SDK that waits five at a time
-PATIENCE: Final = 60.0
 ADDRESS: Final = re.compile(r"127\.0\.0\.1:[0-9]+")
 
 
