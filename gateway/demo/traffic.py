@@ -15,7 +15,7 @@ from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import AcceptedBy, Message
 from gateway.ports import Broker
 
-DEADLINE: Final = 12.0  # seconds: a producer's timeout
+DEADLINE: Final = 12.0  # seconds: the timeout of a producer, by default
 KINDS: Final[Mapping[Outcome | None, type[Acked] | type[Failed] | type[Unknown]]] = {
     None: Acked,
     Outcome.NOT_SENT: Failed,
@@ -36,6 +36,7 @@ class Traffic:
     first_diverted: float | None = None
     stopping: bool = False
     time_to_live: timedelta | None = None  # of each message
+    deadline: float = DEADLINE  # seconds
 
     @property
     def acknowledged(self) -> int:
@@ -68,7 +69,7 @@ class Traffic:
     async def _send(self, broker: Broker, entity: EntityPath, messages: Sequence[Message]) -> bool:
         self._invoked(entity, messages)
         outcome: Outcome | None = Outcome.UNKNOWN
-        with trio.move_on_after(DEADLINE):
+        with trio.move_on_after(self.deadline):
             try:
                 accepted_by = await send_accepted_by(broker, entity, messages)
             except BrokerError as error:

@@ -12,10 +12,9 @@ from gateway.domain.message import AcceptedBy
 from tests.e2e.installation import LOOK, Installation
 from tests.e2e.processes import ROOT, Gateways
 from tests.harness.chaos_proxy import ChaosProxy
+from tests.harness.patience import PATIENCE
 
 RATE: Final = 8.0  # sends/s of each of nine producers
-PATIENCE: Final = 60.0  # seconds until an expected event is missing
-DRAINED: Final = 150.0  # seconds: a generous bound for a machine that does much else
 LINES: Final = 60  # of a log, where a test fails
 SOME: Final = 20  # messages
 PRIMARY_NAME: Final = "primary.test.localhost"  # a loopback name, which an open broker takes
@@ -58,7 +57,7 @@ async def under_load(run: Installation) -> AsyncIterator[None]:
         await more(run, AcceptedBy.PRIMARY)
         run.traffic.stopping = True
     try:
-        await run.drain(DRAINED)
+        await run.drain()
     except trio.TooSlowError as error:
         lines = "\n".join(str(line) for line in run.gateway.log[-LINES:])
         raise AssertionError(f"the backlog isn't empty:\n{lines}") from error

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -29,6 +30,7 @@ from gateway.domain.message import AcceptedBy, Complete, Delivery
 from gateway.ports import Broker, Receiver
 from tests.e2e.plain_rest import KEY, KEY_NAME, PlainRest
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.harness.patience import PATIENCE
 
 LABEL: Final = "east"
 ENTITIES: Final = ("orders", "invoices", "audit/log")
@@ -37,10 +39,10 @@ SYPHON_BATCH: Final = 10
 # The locks of a killed syphon stay: a lock belongs to its token, not to a connection. The pair
 # takes backlog queues as it finds them, so that here they have shorter locks than its own.
 LOCK: Final = timedelta(seconds=5)
+LONGEST_SEND: Final = 60.0  # seconds: no send fails as the machine stalls
 BATCH: Final = 5  # messages that a producer sends at once
 TRIALS: Final = 3  # of a suspect entity, until the interval of a second is over
 NO_ANSWER: Final = re.compile("no answer|no whole answer|OutcomeUnknown")
-DRAIN_LIMIT: Final = 90.0  # seconds: see `Installation.drain`
 LOOK: Final = 0.1
 SYPHON: Final = f"""
 [pairing.syphon]
@@ -70,7 +72,7 @@ class Installation:
     secondary: GatewayProcess = attrs.field(init=False)
     gateway: GatewayProcess = attrs.field(init=False)
     syphon: list[GatewayProcess] = attrs.field(factory=list, init=False)
-    traffic: Traffic = attrs.field(factory=Traffic, init=False)
+    traffic: Traffic = attrs.field(factory=partial(Traffic, deadline=LONGEST_SEND), init=False)
     received: list[Record] = attrs.field(factory=list, init=False)
     faults: Counter[str] = attrs.field(factory=Counter, init=False)
     _excused: int = attrs.field(default=0, init=False)
@@ -121,7 +123,7 @@ class Installation:
         options = {
             "backlog_queues": BACKLOG_QUEUES,
             "attempt_timeout": "3s",
-            "send_timeout": "10s",
+            "send_timeout": f"{LONGEST_SEND}s",
             "backlog_cooldown": "1s",
             "enable_syphon": self.syphons == 0,
             **self.pairing,
@@ -256,7 +258,7 @@ class Installation:
         """
         await self.heal()
         await self.kill(self.primary)
-        with trio.fail_after(DRAIN_LIMIT):
+        with trio.fail_after(PATIENCE):
             while True:
                 if self.traffic.accepted_by_counts[AcceptedBy.BACKLOG] >= messages:
                     break
@@ -267,7 +269,7 @@ class Installation:
         for entity in ENTITIES:
             await self.gateway.seen("entity_state_changed", entity=entity, after="primary")
 
-    async def drain(self, limit: float = DRAIN_LIMIT) -> None:
+    async def drain(self, limit: float = PATIENCE) -> None:
         """
         Wait until the backlog is empty.
 
@@ -328,7 +330,7 @@ class Installation:
 
 def client(process: GatewayProcess, port: int | None = None) -> ServiceBusRestBroker:
     """A client of that process, in the form that Pairgates speak."""
-    options = ServiceBusRestOptions(key=KEY, connect_timeout=3.0)
+    options = ServiceBusRestOptions(key=KEY, connect_timeout=PATIENCE)
     rest = f"//{KEY_NAME}@127.0.0.1:{port or process.port}"
     return open_namespace("servicebus+http", rest, options, lambda: datetime.now(UTC))
 
@@ -336,7 +338,7 @@ def client(process: GatewayProcess, port: int | None = None) -> ServiceBusRestBr
 async def answers(process: GatewayProcess) -> None:
     """Return when that process answers requests."""
     async with client(process) as broker:
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             while True:
                 try:
                     with trio.move_on_after(3):

@@ -59,7 +59,7 @@ class PlainRest:
         send = self._parser.send
         request = h11.Request(
             method="POST",
-            target=f"/{entity.name}/messages?timeout=10",
+            target=f"/{entity.name}/messages?timeout=60",
             headers=self._headers(entity, message),
         )
         parts = [request, h11.Data(data=message.body), h11.EndOfMessage()]

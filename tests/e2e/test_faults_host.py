@@ -15,20 +15,11 @@ from gateway.domain.errors import Unavailable
 from gateway.domain.message import AcceptedBy
 from gateway.ports import Broker
 from gateway.store.embedded.store import LOW_WATER
-from tests.e2e.harmed import (
-    MOVED,
-    PATIENCE,
-    failovers,
-    more,
-    named,
-    proxied,
-    started,
-    under_load,
-    until,
-)
+from tests.e2e.harmed import MOVED, failovers, more, named, proxied, started, under_load, until
 from tests.e2e.installation import ENTITIES, client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
+from tests.harness.patience import PATIENCE
 from tests.harness.syscalls import injected
 from tests.harness.wall_clock import WallClock
 

@@ -16,7 +16,6 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import AcceptedBy, Message
 from tests.e2e.harmed import (
     AT_HOME,
-    PATIENCE,
     PRIMARY_NAME,
     RATE,
     SOME,
@@ -29,9 +28,10 @@ from tests.e2e.harmed import (
     under_load,
     until,
 )
-from tests.e2e.installation import ENTITIES, LABEL, Installation, client
+from tests.e2e.installation import ENTITIES, LABEL, LONGEST_SEND, Installation, client
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.harness.chaos_proxy import ChaosProxy, Link, Pass, Refuse, Slow
+from tests.harness.patience import PATIENCE
 from tests.harness.syscalls import injected
 
 pytestmark = pytest.mark.slow
@@ -225,7 +225,7 @@ async def test_gateways_with_another_view_each_lose_nothing(gateways: Gateways) 
     run = await started(gateways, syphons=1)
     proxies = [ChaosProxy("127.0.0.1", run.primary.port, rng=random.Random(n)) for n in range(3)]
     others: list[GatewayProcess] = []
-    traffics = [Traffic() for _ in proxies]
+    traffics = [Traffic(deadline=LONGEST_SEND) for _ in proxies]
     for number, proxy in enumerate(proxies):
         await gateways.nursery.start(proxy.serve)
         config = run.gateway.config.replace(f"@{run.primary.address}", f"@127.0.0.1:{proxy.port}")
