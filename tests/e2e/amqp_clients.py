@@ -2,15 +2,11 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import attrs
-import trio
-
-from gateway.changes import Changes
 from tests.e2e.processes import GatewayProcess
+from tests.e2e.sdk_producer import Producer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -45,52 +41,13 @@ def command(
     return [*program, connection, json.dumps(options), *parts]
 
 
-@attrs.define(eq=False)
-class Producer:
-    """An SDK that sends until it is told to stop."""
-
-    kind: str
-    gateway: GatewayProcess
-    retries: int = 0
-    part: str = "producing"  # of the client's script
-    sent: list[str] = attrs.field(factory=list)
-    longest: float = 0.0
-    _stop: trio.Event = attrs.field(factory=trio.Event)
-    _output: bytes = b""  # of its process: line ends as a sign that it continues, then its result
-    _printed: Changes = attrs.field(factory=Changes)
-
-    async def has_sent(self, number: int) -> None:
-        """
-        Return when the given number of messages was accepted, of a client that reports each one.
-        """
-        while self._output.count(b"\n") < number:
-            await self._printed.wait_next()
-
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Started when the first message was accepted."""
-        process = await trio.lowlevel.open_process(
-            command(self.kind, self.gateway, self.part, retries=self.retries),
-            env=ENVIRONMENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._output = bytes(await process.stdout.receive_some())
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._read, process.stdout)
-            task_status.started()
-            await self._stop.wait()
-            await process.stdin.send_all(b"\n")
-        await process.wait()
-        found = json.loads(self._output)[self.part]
-        assert isinstance(found, dict), found
-        self.sent, self.longest = found["sent"], found["longest"]
-
-    async def _read(self, stdout: trio.abc.ReceiveStream) -> None:
-        async for part in stdout:
-            self._output += part
-            self._printed.notify()
-
-    def stop(self) -> None:
-        self._stop.set()
+def producer_of(
+    kind: str, gateway: GatewayProcess, *, retries: int = 0, part: str = "producing"
+) -> Producer:
+    """An SDK that sends to the queue `orders` over AMQP."""
+    return Producer(
+        kind=kind,
+        command=command(kind, gateway, part, retries=retries),
+        environment=ENVIRONMENT,
+        part=part,
+    )

@@ -9,26 +9,26 @@ import attrs
 import trio
 
 from gateway.domain.errors import BrokerError
-from tests.e2e.amqp_clients import Producer
+from tests.e2e.amqp_clients import producer_of
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import request, send
 from tests.e2e.workers import Connection
+from tests.harness.patience import PATIENCE
 
 SOME: Final = 10
 RECEIVERS: Final = 4
-PATIENCE: Final = 60.0
 PAUSE: Final = 0.03  # seconds after an accepted send: all are received one by one in the end
 # Seconds for which the Node SDK waits for an answer, and then sends again: a drain must leave no
 # message without one.
 SDK_TIMEOUT: Final = 15.0
 
 
-async def pair_before_brokers(gateways: Gateways) -> str:
+async def pair_before_brokers(gateways: Gateways, **pairing: object) -> str:
     """Start a primary and a secondary; return the configuration of a gateway before them."""
     backlogs = [f"east/x-servicebus-transfer/{n}" for n in range(2)]
     primary = await gateways.start(broker_config("orders"), name="primary")
     secondary = await gateways.start(broker_config(*backlogs), name="secondary")
-    pair = pair_config(primary.address, secondary.address, backlog_queues=2)
+    pair = pair_config(primary.address, secondary.address, backlog_queues=2, **pairing)
     return pair.replace("service-bus-http", "service-bus")
 
 
@@ -49,7 +49,7 @@ class Load:
     async def run(self) -> None:
         """Send until stopped; then return when the SDK has ended."""
         part = "producing_again" if self.forgives else "producing_across_restarts"
-        producer = Producer("node", self.gateway, retries=5, part=part)
+        producer = producer_of("node", self.gateway, retries=5, part=part)
         async with trio.open_nursery() as nursery:
             await nursery.start(producer.run)
             async with trio.open_nursery() as senders:

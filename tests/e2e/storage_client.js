@@ -221,7 +221,7 @@ async function sending() {
     try {
       await client.sendMessage(body);
       found.sent.push(body);
-      if (found.sent.length === 1) process.stdout.write("\n"); // a sign that it has begun
+      process.stdout.write("\n"); // a sign that it goes on
     } catch (error) {
       found.errors.push(String(error));
     }

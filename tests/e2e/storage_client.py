@@ -371,8 +371,7 @@ async def send_all_the_time():
         try:
             await do(client.send_message(body))
             sent.append(body)
-            if len(sent) == 1:
-                print(flush=True)  # noqa: T201 a sign that it has begun
+            print(flush=True)  # noqa: T201 a sign that it goes on
         except Exception as error:
             errors.append(repr(error))
         longest = max(longest, time.monotonic() - begun)

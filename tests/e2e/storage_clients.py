@@ -2,14 +2,14 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import trio
 
 from tests.e2e.processes import GatewayProcess
+from tests.e2e.sdk_producer import Producer
+from tests.harness.patience import PATIENCE
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
@@ -118,7 +118,7 @@ def command(kind: str, port: int, *parts: str) -> list[str]:
 
 
 async def run_at(port: int, kind: str, *parts: str) -> dict[str, Any]:
-    with trio.fail_after(150):
+    with trio.fail_after(PATIENCE):
         result = await trio.run_process(
             command(kind, port, *parts),
             env=ENVIRONMENT,
@@ -131,39 +131,12 @@ async def run_at(port: int, kind: str, *parts: str) -> dict[str, Any]:
     return found
 
 
-@attrs.define(eq=False)
-class Producer:
-    """An SDK that sends, with the retries that it has by itself, until it is told to stop."""
-
-    kind: str
-    gateway: GatewayProcess
-    sent: list[str] = attrs.field(factory=list)
-    errors: list[str] = attrs.field(factory=list)
-    longest: float = 0.0
-    _stop: trio.Event = attrs.field(factory=trio.Event)
-
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Started when the first message was accepted."""
-        process = await trio.lowlevel.open_process(
-            command(self.kind, self.gateway.ports[-1], "send-all-the-time"),
-            env=ENVIRONMENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            output = await process.stdout.receive_some()
-            task_status.started()
-            await self._stop.wait()
-            await process.stdin.aclose()
-            output = b"".join([bytes(output), *[part async for part in process.stdout]])
-        finally:
-            process.kill()  # the process has ended, unless a test fails
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-                await process.wait()
-        found = json.loads(output)["send-all-the-time"]
-        self.sent, self.errors, self.longest = found["sent"], found["errors"], found["longest"]
-
-    def stop(self) -> None:
-        self._stop.set()
+def producer_of(kind: str, gateway: GatewayProcess) -> Producer:
+    """An SDK that sends to the queue `orders` of a storage account."""
+    part = "send-all-the-time"
+    return Producer(
+        kind=kind,
+        command=command(kind, gateway.ports[-1], part),
+        environment=ENVIRONMENT,
+        part=part,
+    )

@@ -44,7 +44,7 @@ def config_of(servers: Servers, key: Path) -> str:
 [namespaces.{name}]
 url = "storage-queue:{url_of(port)}"
 key = {{ file = "{key}" }}
-connect_timeout = "500ms"
+connect_timeout = "2s"
 poll = {{ first = "50ms", cap = "500ms" }}
 """
 
@@ -60,8 +60,8 @@ label = "north"
 backlog_queues = 2
 enable_syphon = true
 failover_interval = "1s"
-send_timeout = "8s"
-attempt_timeout = "2s"
+send_timeout = "60s"
+attempt_timeout = "3s"
 ping_interval = "1s"
 envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
 
