@@ -27,13 +27,14 @@ from tests.harness.identity_provider import (
     IdentityProvider,
     identity_provider,
 )
+from tests.harness.patience import PATIENCE
 from tests.harness.servers import running
 from tests.pages import blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 WRONG: Final = "a wrong secret of this test"
-LIFETIME: Final = 20  # seconds of an access token
+LIFETIME: Final = 40  # seconds of an access token
 
 
 def south_of(provider: IdentityProvider) -> str:
@@ -148,7 +149,7 @@ async def test_a_pair_outlives_the_outage_of_its_identity_provider(
 
         await provider.server.start()
         await gateway.seen("token_regained", namespace="azure")
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             bodies = {await take(gateway.address, "orders", wait=20) for _ in range(3)}
         assert bodies == {b"before", b"in an outage", b"without a token"}
         assert await gateway.stop() == 0
@@ -161,7 +162,7 @@ async def test_a_pair_outlives_the_outage_of_its_identity_provider(
 
 async def status_of(port: int) -> Any:
     def read() -> Any:
-        with urlopen(f"http://127.0.0.1:{port}/status", timeout=20) as answer:
+        with urlopen(f"http://127.0.0.1:{port}/status", timeout=PATIENCE) as answer:
             return json.load(answer)
 
     return await trio.to_thread.run_sync(read)

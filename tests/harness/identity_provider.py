@@ -49,6 +49,7 @@ class Answers:
 
     status: int = 200
     lifetime: int = 3600  # seconds, of its tokens
+    renewed: int | None = None  # seconds after which they are to be renewed
     managed_lifetime: int = 3600  # of those of managed identities
     hang: float = 0.0  # seconds, before each answer
     echo: bool = False  # whether an error repeats the whole request, as a careless provider may
@@ -195,15 +196,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             audience = form["scope"].removesuffix("/.default")
             token = self._token(audience, form["client_id"], wanted.lifetime)
-            self._send(
-                200,
-                {
-                    "token_type": "Bearer",
-                    "expires_in": wanted.lifetime,
-                    "ext_expires_in": wanted.lifetime,
-                    "access_token": token,
-                },
-            )
+            found: dict[str, Any] = {"token_type": "Bearer", "access_token": token}
+            found |= {"expires_in": wanted.lifetime, "ext_expires_in": wanted.lifetime}
+            if wanted.renewed is not None:
+                found["refresh_in"] = wanted.renewed
+            self._send(200, found)
 
     def log_message(self, *arguments: Any) -> None:
         """Nothing to do: `requests.jsonl` has all."""
