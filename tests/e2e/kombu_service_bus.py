@@ -21,7 +21,7 @@ with Connection(URL, transport_options={"wait_time_seconds": 1}) as connection:
         queue.put({"task": 1})
         json.dump("put", sys.stdout)
     else:
-        message = queue.get(timeout=30)
+        message = queue.get(timeout=200)
         message.ack()
         json.dump(message.payload, sys.stdout)
     queue.close()

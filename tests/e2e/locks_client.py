@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 ONE, TWO, MESSAGES = sys.argv[1], sys.argv[2], int(sys.argv[3])
-WAIT = 30  # seconds for a message that is there
+WAIT = 60  # seconds for a message that is there
 
 
 def receiver_at(address):

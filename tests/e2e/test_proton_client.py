@@ -12,6 +12,7 @@ import trio
 
 from gateway.net.certs import write_certificates
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -70,8 +71,13 @@ EXPECTED = {
 }
 
 
+# A drain gets all that is there, although the machine may stall.
+DRAINS = '[limits.amqp]\ndrain_wait = "1m"\n'
+
+
 async def start(gateways: Gateways, more: str = "", access: str = "") -> GatewayProcess:
-    config = broker_config().replace('"service-bus-http"', '"service-bus"') + TLS % more + access
+    config = broker_config().replace('"service-bus-http"', '"service-bus"') + TLS % more
+    config += access or DRAINS
     if access:
         config = config.replace("queues = []", 'queues = []\nmax_message_size = "64MiB"')
     config = config.replace("queues = []", 'entities = "Config.json"')
@@ -86,7 +92,7 @@ async def start(gateways: Gateways, more: str = "", access: str = "") -> Gateway
 
 async def run(process: GatewayProcess, *parts: str, **options: object) -> dict[str, Any]:
     program = [sys.executable, str(PROGRAM), json.dumps({"port": process.port, **options}), *parts]
-    with trio.fail_after(120):
+    with trio.fail_after(PATIENCE):
         result = await trio.run_process(
             program, capture_stdout=True, capture_stderr=True, check=False
         )
@@ -212,7 +218,7 @@ async def test_clients_of_the_standard_need_no_credentials_where_a_policy_says_s
 
 async def run_rhea(process: GatewayProcess, *subprotocol: str) -> dict[str, Any]:
     """The result of rhea, over WebSocket if it is given a subprotocol."""
-    with trio.fail_after(120):
+    with trio.fail_after(PATIENCE):
         result = await trio.run_process(
             ["node", str(RHEA), str(process.port), "types", *subprotocol],
             env=os.environ | {"NODE_PATH": str(MODULES)},
@@ -237,5 +243,5 @@ async def upgraded(port: int, origin: str = "", host: str = "localhost") -> byte
     stream = await trio.open_tcp_stream("127.0.0.1", port)
     async with stream:
         await stream.send_all("\r\n".join([*lines, "", ""]).encode())
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE):
             return bytes(await stream.receive_some(1000)).split(b" ")[1]

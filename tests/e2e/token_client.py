@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from tests.pages import blocks
 
 SERVICE_BUS, STORAGE, PROVIDER, CA, *PARTS = sys.argv[1:]
-WAIT = 10  # seconds for a message that is there
+WAIT = 60  # seconds for a message that is there
 
 
 class Credential:
