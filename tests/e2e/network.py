@@ -44,13 +44,14 @@ from gateway.wire.amqp.message import encode_sorted, encoded_size
 from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.brokers.servicebus.served import KEY, POLICY, served
 from tests.harness.chaos_proxy import ChaosProxy
+from tests.harness.patience import PATIENCE
 
 LABEL: Final = "east"
 ORDERS: Final = EntityPath("orders")
 QUEUES: Final = tuple(backlog.queue_name(LABEL, index) for index in range(3))
 # Seconds of each attempt: all sides are in one process, which may be kept waiting.
-ATTEMPT: Final = 1.0
-DEADLINE: Final = 4.0  # of a send
+ATTEMPT: Final = 3.0
+DEADLINE: Final = 12.0  # of a send
 LOCK: Final = timedelta(seconds=5)
 REST: Final = Backoff(first=0.2, cap=0.5)
 
@@ -135,7 +136,7 @@ class Network:
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(syphon.run)
-            with trio.fail_after(90):
+            with trio.fail_after(PATIENCE):
                 while True:
                     if not await pending(self.behind[1]):
                         break
@@ -152,7 +153,7 @@ class Network:
 
     async def wait_for_backoffs(self, times: int) -> None:
         """Return when the syphon has let the entity rest so often."""
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             while True:
                 if self.backoffs >= times:
                     return
