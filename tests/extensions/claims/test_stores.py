@@ -26,11 +26,11 @@ from gateway.wire.azure_blob import parse_blob_account
 from tests.extensions.claims.stores import account_at, now
 from tests.harness.azurite import ACCOUNT, azurite
 from tests.harness.links import give_link, needs_root
+from tests.harness.patience import PATIENCE
 
 NAME = f"{'ab' * 16}.1790000000"
 OTHER = f"{'ab' * 15}00.0"
 ELSEWHERE = f"{'cd' * 16}.0"
-A_WHILE = 60.0
 
 Open = Callable[[Path], AbstractAsyncContextManager[ClaimStore]]
 
@@ -95,7 +95,7 @@ async def blob_with_credential(path: Path) -> AsyncIterator[ClaimStore]:
 async def test_a_store_keeps_lists_and_removes(open_store: Open, tmp_path: Path) -> None:
     """A single test for everything, since the service takes seconds to start."""
     large = os.urandom(500_000)
-    with trio.fail_after(A_WHILE):
+    with trio.fail_after(PATIENCE):
         async with open_store(tmp_path) as store:
             with pytest.raises(ClaimMissing):
                 await store.get(NAME, 10)
@@ -129,7 +129,7 @@ async def test_a_store_keeps_lists_and_removes(open_store: Open, tmp_path: Path)
 
 async def test_a_list_goes_on_page_after_page(tmp_path: Path) -> None:
     names = {f"{number:032x}.0" for number in range(5)}
-    with trio.fail_after(A_WHILE):
+    with trio.fail_after(PATIENCE):
         async with blob(tmp_path, page=2) as store:
             for name in names:
                 await store.put(name, b"")
@@ -139,7 +139,7 @@ async def test_a_list_goes_on_page_after_page(tmp_path: Path) -> None:
 
 async def test_without_the_service_or_the_container_the_store_is_out(tmp_path: Path) -> None:
     """A store that is out makes no message look as if it had lost its body."""
-    with trio.fail_after(A_WHILE):
+    with trio.fail_after(PATIENCE):
         async with azurite(tmp_path / "azurite", service="blob") as (_, port):
             async with AzureBlobStore(BlobClient(account_at(port), "bodies", now, 1024)) as store:
                 with pytest.raises(Unavailable, match="ContainerNotFound"):
@@ -288,7 +288,7 @@ async def test_a_caller_that_gives_up_waiting_for_a_dead_disk_goes_on(
     alive = threading.Event()
 
     def hang(file: int) -> None:
-        assert alive.wait(A_WHILE)
+        assert alive.wait(PATIENCE)
 
     async with folder(tmp_path) as store:
         monkeypatch.setattr(os, "fsync", hang)

@@ -20,7 +20,8 @@ from gateway.domain.message import AcceptedBy, Message
 from tests.e2e.commands import ADMIN, admin_of, pairgate, with_fixed_port
 from tests.e2e.installation import client
 from tests.e2e.plain_rest import PlainRest
-from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.processes import IMPATIENT, GatewayProcess, Gateways, broker_config, pair_config
+from tests.harness.patience import PATIENCE
 from tests.pages import blocks
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,6 @@ ORDERS = EntityPath("orders")
 QUEUE = backlog.queue_name("east", 0)
 EACH = (15, 25, 10)  # messages before, in and after the outage
 SOME = 10  # messages that are asked for where the other test has asked for all
-PATIENCE = 60.0
 LOOK = 0.2  # seconds between two looks
 
 
@@ -93,9 +93,8 @@ async def open_scene(gateways: Gateways, *, encrypt: bool = False, top: str = ""
     async with client(secondary) as broker:
         for queue in (QUEUE, backlog.heartbeat_queue("east")):
             await broker.create_queue(queue, QueueProperties())
-    pair = pair_config(
-        primary.address, secondary.address, backlog_queues=1, enable_syphon=False, encrypt=encrypt
-    )
+    options = {"backlog_queues": 1, "enable_syphon": False, "encrypt": encrypt, **IMPATIENT}
+    pair = pair_config(primary.address, secondary.address, **options)
     alone, _, _ = pair.partition("[[endpoints]]")
     config = top + pair + ADMIN + ledger_config("gateway")
     gateway = await gateways.start(config, name="gateway")

@@ -28,8 +28,7 @@ from gateway.ports import Broker, WallClock
 from tests.brokers.pairs import Nobody
 from tests.extensions.move.stand import OPERATOR
 from tests.harness.memory_values import MemoryValues
-
-LIMIT: Final = 120.0  # seconds of a stage
+from tests.harness.patience import PATIENCE
 
 
 class ProcessKilled(BaseException):
@@ -97,7 +96,7 @@ class Process:
 
     async def until(self, *stages: str) -> None:
         """Return when the only move has one of these stages, and it holds."""
-        with trio.fail_after(LIMIT):
+        with trio.fail_after(PATIENCE):
             while self.stage not in stages:  # noqa: ASYNC110 also on virtual time
                 await trio.sleep(0.1)
 

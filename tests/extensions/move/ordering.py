@@ -5,19 +5,25 @@ from typing import Any
 
 import trio
 
+from gateway.app.failure import ExitCode
 from tests.e2e.commands import run
 from tests.e2e.processes import GatewayProcess
+from tests.harness.patience import PATIENCE
 
 
 async def move(gateway: GatewayProcess, *words: str) -> Any:
-    code, output, errors = await run(gateway.folder, "move", *words, "--json")
+    """Give the order; again as long as the command calls its failure temporary."""
+    with trio.fail_after(PATIENCE):
+        code = int(ExitCode.TEMPORARY)
+        while code == ExitCode.TEMPORARY:
+            code, output, errors = await run(gateway.folder, "move", *words, "--json")
     assert code == 0, errors
     return json.loads(output)
 
 
 async def until(gateway: GatewayProcess, stage: str) -> Any:
     """Return the only move, when it has that stage and the time of that stage has begun."""
-    with trio.fail_after(120):  # several seconds on a quiet machine
+    with trio.fail_after(PATIENCE):  # several seconds on a quiet machine
         while True:
             [found] = (await move(gateway, "status"))["moves"]
             if found["stage"] == stage:

@@ -23,6 +23,7 @@ from tests.e2e.rest import KEY_NAME, request, send
 from tests.extensions.move.load import Load
 from tests.extensions.move.ordering import move, until
 from tests.harness.azurite import KEY as ACCOUNT_KEY
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import USER
 from tests.harness.secret_files import write_secret
 
@@ -157,7 +158,7 @@ async def move_killed(servers: Servers, old: str, new: str) -> None:
             if stage:
                 await until(gateway, stage)
         load.over = True
-    with trio.fail_after(90):
+    with trio.fail_after(PATIENCE):
         await load.receive_all()
 
     assert not load.accepted - load.received.keys()

@@ -38,6 +38,7 @@ from tests.brokers.storage_queue.azurites import Azurites
 from tests.extensions.move.crashes import STAGES, Doom, Machine
 from tests.extensions.move.stand import OPERATOR
 from tests.harness.memory_values import MemoryValues
+from tests.harness.patience import PATIENCE
 
 __all__ = ["azurites", "elsewhere", "rabbits"]
 
@@ -244,7 +245,7 @@ async def moved(old: Broker, new: Broker, queue: EntityPath) -> set[str]:
         for name in LATE:
             await broker.send(queue, [message(name)])
             await trio.sleep(0.1)
-        with trio.fail_after(200):
+        with trio.fail_after(PATIENCE):
             while book.moves[0].stage.value != "new" or len(found) < 60:  # noqa: ASYNC110
                 await trio.sleep(0.2)
         nursery.cancel_scope.cancel()

@@ -1,6 +1,7 @@
 """`pairgate move` of a running gateway, under load, with the process killed at each stage."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.e2e.rest import request, send, take
 from tests.extensions.move.load import Load
 from tests.extensions.move.ordering import move, until
 from tests.harness.azurite import KEY
+from tests.harness.patience import PATIENCE
 from tests.harness.secret_files import write_secret
 from tests.pages import blocks
 
@@ -89,7 +91,7 @@ async def test_a_queue_moves_under_load_and_back_though_the_gateway_is_killed_at
                 await move(gateway, order, "orders")
         await until(gateway, "new")
         load.over = True
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         await load.receive_all()
 
     [planned] = plan["entities"]
@@ -112,7 +114,7 @@ async def test_no_message_comes_twice_while_a_queue_moves(gateways: Gateways) ->
         await move(gateway, "rollback", "orders")
         await until(gateway, "old")
         load.over = True
-    with trio.fail_after(90):
+    with trio.fail_after(PATIENCE):
         await load.receive_all()
 
     assert max(load.received.values()) == 1, load.longest
@@ -132,7 +134,7 @@ async def test_the_orders_of_an_operator_are_told_in_words(gateways: Gateways) -
     assert "no move was started" in texts[0]
     assert "orders  queue, is made, messages: 1" in texts[1]
     assert "orders  to-new, left: 1" in texts[2]
-    assert "moved: 0 active" in texts[3]
+    assert re.search("moved: [01] active", texts[3])  # the move has begun, and may be over
     assert (code, "no move of nothing was started" in errors) == (1, True)
     assert (await gateway.seen("control_called", action="move-start"))["reason"] == "case 7"
 
@@ -167,7 +169,7 @@ async def test_a_dead_letter_is_redriven_at_the_new_side(gateways: Gateways) -> 
     )
     assert moved["report"]["dead_lettered"] == 1
     assert (code, "1 messages are on orders again" in output) == (0, True), errors
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         assert await take(gateway.address, "orders", wait=50) == b"a"
 
 

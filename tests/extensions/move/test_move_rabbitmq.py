@@ -12,6 +12,7 @@ from tests.e2e.commands import ADMIN, pairgate_provision, run
 from tests.e2e.processes import ENVELOPE_VARIABLE, Gateways
 from tests.e2e.rest import send, take
 from tests.extensions.move.load import Load
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import USER
 
 __all__ = ["rabbits"]
@@ -68,7 +69,7 @@ async def test_a_queue_moves_to_a_newer_rabbitmq_though_the_gateway_that_moves_i
         await trio.sleep(4.0)  # it has begun to move, most likely
         await first.kill()
         await first.start()
-        with trio.fail_after(120):
+        with trio.fail_after(PATIENCE):
             stage = ""
             while stage != "new":  # messages come all the time, so that a look may find one
                 _, output, _ = await run(second.folder, "move", "status", "--json")
@@ -78,7 +79,7 @@ async def test_a_queue_moves_to_a_newer_rabbitmq_though_the_gateway_that_moves_i
 
     accepted = loads[0].accepted | loads[1].accepted
     both = Load(second, QUEUE, accepted=accepted, received=loads[1].received)
-    with trio.fail_after(90):
+    with trio.fail_after(PATIENCE):
         await both.receive_all()
     assert len(accepted) > 100
 
@@ -104,7 +105,7 @@ envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
     assert code == 0, errors
     accepted = [await send(gateway.address, DIVERTED, b"%d" % number) for number in range(5)]
     stage = ""
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         while stage != "new":
             _, output, _ = await run(gateway.folder, "move", "status", "--json")
             stage = json.loads(output)["moves"][0]["stage"]

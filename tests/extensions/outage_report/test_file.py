@@ -11,6 +11,7 @@ from gateway.extensions.outage_report.book import OutageBook
 from gateway.extensions.outage_report.file import OutageFile
 from gateway.extensions.outage_report.markdown import report_of
 from tests.harness.clocks import VirtualClock
+from tests.harness.patience import PATIENCE
 from tests.pairing.harness import Events
 
 
@@ -64,7 +65,7 @@ async def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path, events
     async with trio.open_nursery() as nursery:
         await nursery.start(file.run)
         file.book.record(NamespaceLost(namespace="north", reason="refused"))
-        with trio.fail_after(30.0):
+        with trio.fail_after(PATIENCE):
             while True:
                 if events.of(Doubtful):
                     break

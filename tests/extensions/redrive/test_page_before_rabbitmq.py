@@ -16,6 +16,7 @@ from tests.e2e.processes import Gateways
 from tests.extensions.redrive.page_steps import bury, dead, figures, tick, try_and_move
 from tests.frontends.admin.page_actions import READ, chromium, click, text_of, type_into
 from tests.harness.chromium import Browser
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import USER
 from tests.harness.secret_files import write_secret
 
@@ -60,7 +61,7 @@ async def test_dead_letters_in_rabbitmq_are_listed_seen_tried_edited_and_moved(
         await bury(broker, QUEUE, [dead(1), dead(2), dead(3)])
         move = partial(move_one, chromium, f"http://127.0.0.1:{gateway.port}/")
         shown, said, counted = await trio.to_thread.run_sync(move)
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             async with broker.open_receiver(QUEUE) as receiver:
                 [moved] = await receiver.receive(10)
                 await receiver.settle(moved, Complete())

@@ -23,6 +23,7 @@ from tests.e2e.processes import (
     pair_config,
 )
 from tests.e2e.rest import request, send, take
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,7 @@ async def redrive(process: GatewayProcess, *arguments: str) -> tuple[int, dict[s
 
 
 async def taken(address: str, count: int, queue: str = "orders") -> list[bytes]:
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         return sorted([await take(address, queue) for _ in range(count)])
 
 
@@ -147,7 +148,7 @@ async def test_messages_for_a_queue_that_is_missing_are_a_problem_before_they_ar
     assert await send(gateway.address, "misspelt", b"one") == (201, "backlog")
     await with_fixed_port(gateway)
     await primary.start()
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         told = ""
         while "for misspelt, which is missing" not in told:  # another process finds out
             code, told, _ = await pairgate(gateway, "status", "--json")
@@ -280,7 +281,7 @@ async def test_a_redrive_that_is_stopped_tells_how_far_it_is_and_goes_on_with_th
     stopped = json.loads(told)
     assert await process.wait() == 3
     moved = stopped["moved"]
-    with trio.fail_after(120):
+    with trio.fail_after(PATIENCE):
         while (
             moved < SOME
         ):  # the stop may cut off an answer, whose messages stay locked for a while

@@ -14,6 +14,7 @@ import pytest
 
 from tests.command_line import pairgate
 from tests.e2e.processes import ROOT, environment
+from tests.harness.patience import PATIENCE
 from tests.page_commands import commands
 from tests.pages import blocks
 
@@ -23,7 +24,6 @@ PAGE = "docs/how-to/run/run-a-program.md"
 [COMMAND] = [words for code in blocks(PAGE, "sh") for words in commands(code)]
 [PROGRAM] = blocks(PAGE, "python")
 AZURE = str(ROOT / ".venv-azure" / "bin" / "python")
-SECONDS = 60
 # Writes its gateway's process and waits; writes the signal that ends it.
 WAITS = """
 import os, signal, sys, time
@@ -32,7 +32,7 @@ def end(number, frame):
     sys.exit(7)
 signal.signal(signal.SIGTERM, end)
 print(os.environ["PAIRGATE_URL"], flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 
@@ -50,7 +50,7 @@ def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 def ran(folder: Path, *arguments: str) -> tuple[int, str, str]:
     with start(folder, *arguments) as process:
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
 
@@ -105,7 +105,7 @@ def test_a_signal_goes_to_the_program_and_the_gateway_ends_after_it(tmp_path: Pa
         answered = pairgate("status", "--url", url, "--ready").exit_code
         both = children(process.pid)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = process.communicate(timeout=PATIENCE)
 
     assert (answered, len(both)) == (0, 2)
     assert (process.returncode, out) == (7, "SIGTERM\n"), err
@@ -120,7 +120,7 @@ def test_a_gateway_whose_command_was_killed_ends_too(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         left = both
-        until = time.monotonic() + SECONDS
+        until = time.monotonic() + PATIENCE
         while len(left) > 1 and time.monotonic() < until:
             time.sleep(0.02)
             left = [each for each in both if is_there(each)]

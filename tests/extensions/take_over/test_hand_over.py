@@ -25,10 +25,10 @@ from gateway.extensions.take_over.predecessor import Arrival, Predecessor, find_
 from gateway.net.descriptors import DescriptorChannel, close_all
 from gateway.net.listeners import Listener, open_listener
 from gateway.net.unix import short_path
+from tests.harness.patience import PATIENCE
 
 BIND = "127.0.0.1:0"
 ME = os.getpid()
-PATIENCE = 60.0  # seconds until an expected event is missing
 
 
 @attrs.define(eq=False)

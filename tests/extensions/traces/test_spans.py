@@ -27,6 +27,7 @@ from gateway.store.local.memory import MemoryBroker
 from tests.brokers.pairs import pair_of, syphon_of
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker
+from tests.harness.patience import PATIENCE
 from tests.harness.promtool import ROOT
 from tests.trace_contexts import TRACE_CONTEXT, TRACEPARENT
 
@@ -213,7 +214,7 @@ async def test_an_outage_and_the_way_home_are_spans_that_link_to_the_send(
             async with trio.open_nursery() as moving:
                 moving.start_soon(syphon_of(seen, source, clock).run)
                 async with store.open_receiver(ORDERS) as receiver:
-                    with trio.fail_after(30):
+                    with trio.fail_after(PATIENCE):
                         await receiver.receive(1)
                         home = list[ReadableSpan]()
                         while not any(span.name.startswith("complete ") for span in home):
