@@ -13,10 +13,11 @@ import trio
 from gateway.domain.entity import EntityPath
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rabbitmq_clusters import SharedCluster
+from tests.harness.blocking import blocking, pika_connection
+from tests.harness.patience import PATIENCE
 
 QUEUE = EntityPath("at-home")
 SOME = 20  # messages
-PATIENCE = 90.0  # seconds: a node starts in some ten
 CONFIG = """
 logging = {{ level = "debug" }}
 
@@ -50,9 +51,7 @@ class Publisher:
     """A connection that declares the queue before each publish, as Celery does."""
 
     def __init__(self, gateway: GatewayProcess) -> None:
-        self.connection = pika.BlockingConnection(
-            pika.ConnectionParameters("127.0.0.1", gateway.port)
-        )
+        self.connection = pika_connection(gateway.port)
         self.channel = self.connection.channel()
         self.channel.confirm_delivery()
 
@@ -74,7 +73,7 @@ class Consumer:
 
     def run(self) -> None:
         try:
-            connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port))
+            connection = pika_connection(self.port)
             channel = connection.channel()
             channel.add_on_cancel_callback(self._note_cancel)
             channel.basic_qos(prefetch_count=5)
@@ -110,12 +109,12 @@ async def restart_unnoticed(cluster: SharedCluster, gateways: Gateways) -> None:
         await cluster.make_classic(QUEUE, "a", others)
     config = CONFIG.format(cluster=cluster.url)
     gateway = await gateways.start(config, name="gateway")
-    publisher = await trio.to_thread.run_sync(Publisher, gateway)
+    publisher = await blocking(Publisher, gateway)
     consumer = Consumer(gateway)
     before, down, after = map(numbered, ("before", "down", "after"))
 
     async def publish(bodies: Sequence[bytes]) -> None:
-        await trio.to_thread.run_sync(publisher.publish, bodies)
+        await blocking(publisher.publish, bodies)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.to_thread.run_sync, consumer.run)
@@ -135,7 +134,7 @@ async def restart_unnoticed(cluster: SharedCluster, gateways: Gateways) -> None:
             await consumer.has(after)
         finally:
             consumer.is_ending.set()
-    await trio.to_thread.run_sync(publisher.connection.close)
+    await blocking(publisher.connection.close)
 
     assert consumer.error == ""
     assert set(consumer.bodies) == {*before, *down, *after}

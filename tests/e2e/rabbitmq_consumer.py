@@ -8,9 +8,11 @@ line comes on its standard input; then prints the bodies that it got, and the fi
 import json
 import select
 import sys
-from typing import Any
+from typing import Any, Final
 
 import pika
+
+LIMITS: Final = {"socket_timeout": 60.0, "stack_timeout": 120.0}  # of a machine that stalls
 
 
 def main(port: int, queue: str) -> None:
@@ -22,7 +24,7 @@ def main(port: int, queue: str) -> None:
         channel.basic_ack(method.delivery_tag)
 
     try:
-        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, **LIMITS))
         channel = connection.channel()
         channel.queue_declare(queue, durable=True)
         channel.queue_declare("own", exclusive=True)
@@ -35,7 +37,7 @@ def main(port: int, queue: str) -> None:
         before = -1
         while before < len(bodies):  # until nothing comes any more
             before = len(bodies)
-            connection.process_data_events(time_limit=2)
+            connection.process_data_events(time_limit=5)
         connection.close()
     except pika.exceptions.AMQPError as failure:
         error = repr(failure)

@@ -25,6 +25,7 @@ ROUTES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "headers": ("", {"vip": True}),
 }
 PAUSE: Final = 0.02  # seconds
+LIMITS: Final = {"socket_timeout": 60.0, "stack_timeout": 120.0}  # of a machine that stalls
 
 
 def _is_over() -> bool:
@@ -32,7 +33,7 @@ def _is_over() -> bool:
 
 
 def _publish(port: int, name: str, numbers: Iterator[int], confirmed: list[int]) -> None:
-    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, **LIMITS))
     channel = connection.channel()
     channel.confirm_delivery()
     while not _is_over():

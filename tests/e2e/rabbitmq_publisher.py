@@ -9,13 +9,16 @@ import json
 import select
 import sys
 import time
+from typing import Final
 
 import pika
+
+LIMITS: Final = {"socket_timeout": 60.0, "stack_timeout": 120.0}  # of a machine that stalls
 
 
 def main(port: int, queue: str, name: str, password: str = "guest") -> None:
     login = pika.PlainCredentials("guest", password)
-    parameters = pika.ConnectionParameters("127.0.0.1", port, credentials=login)
+    parameters = pika.ConnectionParameters("127.0.0.1", port, credentials=login, **LIMITS)
     try:
         connection = pika.BlockingConnection(parameters)
     except pika.exceptions.AMQPError as failure:

@@ -15,6 +15,8 @@ import trio
 
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rabbitmq_exchange_publisher import COPIES, PREFIX
+from tests.harness.blocking import blocking, pika_connection
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import INSTALLED, LastingNode, Release, evaluate
 from tests.harness.secret_files import write_secret
 from tests.harness.servers import ServerProcess, kill
@@ -29,7 +31,6 @@ BINDINGS = {
     "headers": ("", {"x-match": "all", "vip": True}),
 }
 STRAYED = "strayed"  # the queue with the other bindings
-PATIENCE = 90.0  # seconds: a broker starts in some five
 LOOK = 0.2  # seconds
 EMPTY = """
 rabbit_vhost:delete(<<"/">>, <<"tests">>),
@@ -47,7 +48,7 @@ class Site:
 
     def connect(self, *, direct: bool = False, **how: Any) -> pika.BlockingConnection:
         port = self.broker_port if direct else self.gateway.port
-        return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, **how))
+        return pika_connection(port, **how)
 
     async def mend(self) -> None:
         """Start the broker; return when the outage is over."""
@@ -97,7 +98,7 @@ class Site:
 
 
 def make_queue(port: int) -> None:
-    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+    connection = pika_connection(port)
     channel = connection.channel()
     for queue in ("orders", TAKEN, COPIES, STRAYED, *BINDINGS):
         channel.queue_declare(queue, durable=True)
@@ -174,7 +175,7 @@ class Sites:
             bind = "127.0.0.1:0"
             {more}
         """
-        await trio.to_thread.run_sync(make_queue, port)
+        await blocking(make_queue, port)
         try:
             yield Site(node, port, await self.gateways.start(config, name="gateway"))
         except BaseException:
@@ -186,7 +187,7 @@ class Sites:
 async def until_depth(site: Site, least: int, queue: str = "orders") -> None:
     with trio.fail_after(PATIENCE):
         while True:
-            if await trio.to_thread.run_sync(site.depth, queue) >= least:
+            if await blocking(site.depth, queue) >= least:
                 return
             await trio.sleep(LOOK)
 

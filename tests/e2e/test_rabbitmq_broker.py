@@ -10,7 +10,6 @@ from gateway.brokers.servicebus.broker import ServiceBusRestOptions, open_namesp
 from gateway.domain.entity import EntityPath
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from tests.e2e.processes import (
-    PATIENT,
     START_SECONDS,
     GatewayProcess,
     Gateways,
@@ -18,6 +17,7 @@ from tests.e2e.processes import (
     pair_config,
 )
 from tests.e2e.rest import KEY, KEY_NAME
+from tests.harness.blocking import blocking, pika_connection
 from tests.harness.certificates import now
 from tests.pages import blocks
 
@@ -33,11 +33,11 @@ EMULATOR = (
 
 
 def connected(gateway: GatewayProcess) -> pika.BlockingConnection:
-    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", gateway.port))
+    return pika_connection(gateway.port)
 
 
 def rabbitmq_pair(primary: GatewayProcess, secondary: GatewayProcess, *, over_amqp: bool) -> str:
-    text = pair_config(primary.address, secondary.address, **PATIENT)
+    text = pair_config(primary.address, secondary.address)
     if over_amqp:
         for each in (primary, secondary):
             url = f"servicebus+http://RootManageSharedAccessKey@{each.address}"
@@ -132,11 +132,11 @@ async def test_clients_of_rabbitmq_do_not_notice_the_outage_of_another_kind_of_n
     secondary = await gateways.start(served, name="secondary")
     config = rabbitmq_pair(primary, secondary, over_amqp=over_amqp)
     gateway = await gateways.start(config, name="gateway")
-    await trio.to_thread.run_sync(declare, gateway)
+    await blocking(declare, gateway)
     publisher = Publisher(gateway)
 
     await publish_through_outage(publisher, gateway, primary)
-    found = await trio.to_thread.run_sync(consumed, gateway, publisher.sent)
+    found = await blocking(consumed, gateway, publisher.sent)
 
     assert publisher.error == ""
     assert set(found) == {b"%d" % number for number in range(publisher.sent)}
@@ -160,9 +160,7 @@ async def test_a_topic_of_the_namespace_is_an_exchange_through_its_outage(
     publisher = Publisher(gateway, "events")
 
     await publish_through_outage(publisher, gateway, primary)
-    found = await trio.to_thread.run_sync(
-        consumed, gateway, publisher.sent, "events/subscriptions/all"
-    )
+    found = await blocking(consumed, gateway, publisher.sent, "events/subscriptions/all")
 
     assert publisher.error == ""
     assert set(found) == {b"%d" % number for number in range(publisher.sent)}
@@ -171,7 +169,7 @@ async def test_a_topic_of_the_namespace_is_an_exchange_through_its_outage(
 async def test_confirmed_messages_outlive_a_killed_gateway(gateways: Gateways) -> None:
     config = broker_config().replace('"service-bus-http"', '"rabbitmq"')
     gateway = await gateways.start(config, name="gateway")
-    await trio.to_thread.run_sync(declare, gateway)
+    await blocking(declare, gateway)
     publisher = Publisher(gateway)
 
     def hold() -> tuple[pika.BlockingConnection, list[bytes]]:
@@ -189,14 +187,14 @@ async def test_confirmed_messages_outlive_a_killed_gateway(gateways: Gateways) -
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.to_thread.run_sync, publisher.run)
         await publisher.until(BEFORE)
-        connection, held = await trio.to_thread.run_sync(hold)
+        connection, held = await blocking(hold)
         await publisher.until(publisher.sent + BEFORE)
         await gateway.kill()
     with pytest.raises(pika.exceptions.AMQPConnectionError):
-        await trio.to_thread.run_sync(connection.process_data_events, START_SECONDS)
+        await blocking(connection.process_data_events, START_SECONDS)
     await gateway.start()
-    again = await trio.to_thread.run_sync(first)
-    found = await trio.to_thread.run_sync(consumed, gateway, publisher.sent)
+    again = await blocking(first)
+    found = await blocking(consumed, gateway, publisher.sent)
 
     assert publisher.error != ""
     assert again == [*held, b"%d" % HELD]
@@ -206,7 +204,7 @@ async def test_confirmed_messages_outlive_a_killed_gateway(gateways: Gateways) -
 async def test_exchanges_outlive_a_killed_gateway(gateways: Gateways) -> None:
     config = broker_config().replace('"service-bus-http"', '"rabbitmq"')
     gateway = await gateways.start(config, name="gateway")
-    await trio.to_thread.run_sync(declare, gateway)
+    await blocking(declare, gateway)
     await gateway.kill()
     await gateway.start()
 
@@ -217,9 +215,9 @@ async def test_exchanges_outlive_a_killed_gateway(gateways: Gateways) -> None:
         channel.basic_publish("events", "orders.new", b"x", mandatory=True)
         connection.close()
 
-    await trio.to_thread.run_sync(publish)
+    await blocking(publish)
 
-    assert list(await trio.to_thread.run_sync(consumed, gateway, 1)) == [b"x"]
+    assert list(await blocking(consumed, gateway, 1)) == [b"x"]
 
 
 async def test_the_program_of_the_page_runs_with_its_configuration(gateways: Gateways) -> None:
@@ -234,6 +232,6 @@ async def test_the_program_of_the_page_runs_with_its_configuration(gateways: Gat
         names["connection"].close()
         return got
 
-    method, _, body = await trio.to_thread.run_sync(run)
+    method, _, body = await blocking(run)
 
     assert (body, method.exchange, method.routing_key) == (b"hello", "events", "orders.new")

@@ -15,7 +15,6 @@ from tests.e2e.rabbitmq_exchange_publisher import COPIES, ROUTES
 from tests.e2e.rabbitmq_site import (
     BINDINGS,
     LOOK,
-    PATIENCE,
     STRAYED,
     TAKEN,
     Site,
@@ -25,6 +24,8 @@ from tests.e2e.rabbitmq_site import (
     until_depth,
 )
 from tests.harness import servers
+from tests.harness.blocking import blocking, pika_connection
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, Release
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -39,7 +40,7 @@ async def is_killed(site: Site) -> None:
     """The broker is killed, and comes back; meanwhile an application starts."""
     await site.broker.kill()
     await site.gateway.seen("namespace_lost")
-    await trio.to_thread.run_sync(site.start_in_outage)
+    await blocking(site.start_in_outage)
     await trio.sleep(2)
     await site.broker.start()
 
@@ -55,10 +56,10 @@ async def freezes(site: Site) -> None:
 async def has_outage(site: Site, outage: Callable[[Site], Awaitable[None]]) -> None:
     """The publishers go on in the outage, and after it."""
     await until_depth(site, BEFORE)
-    await trio.to_thread.run_sync(site.declare)
+    await blocking(site.declare)
     await outage(site)
     await site.gateway.until(lambda: site.gateway.count("outage_over") > 0, PATIENCE)
-    depth = await trio.to_thread.run_sync(site.depth)
+    depth = await blocking(site.depth)
     await until_depth(site, depth + BEFORE)
 
 
@@ -66,7 +67,7 @@ async def until_taken(site: Site, results: dict[str, Any]) -> None:
     """Return when the consumer's queue is empty, or the consumer has ended by itself."""
     with trio.fail_after(PATIENCE):
         while "consumer" not in results:
-            if not await trio.to_thread.run_sync(site.depth, TAKEN):
+            if not await blocking(site.depth, TAKEN):
                 return
             await trio.sleep(LOOK)
 
@@ -86,7 +87,7 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
 
     async def pass_tasks() -> None:
         results["tasks"] = await published(here, "tasks", end, queue=TAKEN)
-        await trio.to_thread.run_sync(here.announce)
+        await blocking(here.announce)
         await until_taken(here, results)
         all_taken.set()
 
@@ -106,8 +107,8 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
             await has_outage(here, outage)
             end.set()
         code = await here.gateway.stop()
-        found = await trio.to_thread.run_sync(here.drained)
-        routed = await trio.to_thread.run_sync(all_routed, here)
+        found = await blocking(here.drained)
+        routed = await blocking(all_routed, here)
 
     assert code == 0
     assert [result["error"] for result in results.values()] == [""] * 6
@@ -136,8 +137,7 @@ def counted_by_keda(port: int) -> list[int]:
     channel (432), and on it a passive declare without arguments each time (562).
     """
     named = {"connection_name": "keda-orders"}
-    parameters = pika.ConnectionParameters("127.0.0.1", port, client_properties=named)
-    connection = pika.BlockingConnection(parameters)
+    connection = pika_connection(port, client_properties=named)
     publisher, scaler = connection.channel(), connection.channel()
     publisher.confirm_delivery()
     counts = [scaler.queue_declare("orders", passive=True).method.message_count]
@@ -152,7 +152,7 @@ def counted_by_keda(port: int) -> list[int]:
 
 async def test_a_scaler_counts_by_passive_declares(sites: Sites) -> None:
     async with sites.open() as here:
-        assert await trio.to_thread.run_sync(counted_by_keda, here.gateway.port) == [0, 1, 2]
+        assert await blocking(counted_by_keda, here.gateway.port) == [0, 1, 2]
 
 
 Routed = dict[str, list[tuple[Any, bytes]]]
@@ -185,7 +185,7 @@ async def has_killed_gateways(site: Site) -> None:
     """
 
     async def grown() -> None:
-        depth = await trio.to_thread.run_sync(site.depth, "fanout")
+        depth = await blocking(site.depth, "fanout")
         await until_depth(site, depth + BEFORE, "fanout")
 
     async def next_of(event: str) -> None:
@@ -226,7 +226,7 @@ async def test_a_message_that_is_confirmed_for_an_exchange_outlives_killed_gatew
             await has_killed_gateways(here)
             end.set()
         code = await here.gateway.stop()
-        routed = await trio.to_thread.run_sync(all_routed, here)
+        routed = await blocking(all_routed, here)
 
     assert code == 0
     [result] = results
@@ -253,7 +253,7 @@ async def test_a_transaction_is_told_of_the_end_of_its_broker(sites: Sites) -> N
     errors: list[Exception] = []
 
     async def keep_transacting(site: Site, began: trio.Event) -> None:
-        errors.append(await trio.to_thread.run_sync(transact, site, began))
+        errors.append(await blocking(transact, site, began))
 
     async with sites.open() as here:
         end = trio.Event()

@@ -12,17 +12,17 @@ from typing import Any
 import attrs
 import pika
 import pytest
-import trio
 
 from tests.e2e.processes import Gateways, broker_config
 from tests.e2e.rabbitmq_site import SiteNodes
+from tests.harness.blocking import blocking, pika_connection
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, Release
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 SEEDS = 12
 STEPS = 80
-PATIENCE = 20.0  # seconds until both have as many messages: dead letters are on their way
 LOOK = 0.01  # seconds
 QUEUES: Mapping[str, Mapping[str, object]] = {
     "plain": {},
@@ -130,7 +130,7 @@ class Side:
     channel: Any = None
 
     def open(self) -> None:
-        self.connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port))
+        self.connection = pika_connection(self.port)
         self._open_channel()
 
     def _open_channel(self) -> None:
@@ -263,5 +263,5 @@ async def test_the_broker_of_the_endpoint_answers_as_rabbitmq(
     gateway = await gateways.start(config, name="gateway")
     for seed in range(SEEDS):
         sides = Side(port), Side(gateway.port)
-        differs = await trio.to_thread.run_sync(compared, *sides, seed)
+        differs = await blocking(compared, *sides, seed)
         assert not differs, f"seed {seed}:\n" + "\n".join(differs)

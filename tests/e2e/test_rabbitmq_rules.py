@@ -15,7 +15,9 @@ import trio
 from pika.adapters.blocking_connection import BlockingChannel
 
 from gateway.net.certs import write_certificates
-from tests.e2e.rabbitmq_site import LOOK, PATIENCE, Site, Sites, published, until_depth
+from tests.e2e.rabbitmq_site import LOOK, Site, Sites, published, until_depth
+from tests.harness.blocking import blocking
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import INSTALLED, RABBITMQ_4, Release, control
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -37,10 +39,10 @@ ALARMS = {
 @asynccontextmanager
 async def confirming(here: Site, **how: Any) -> AsyncIterator[BlockingChannel]:
     """A channel with confirms, of a connection of its own."""
-    connection = await trio.to_thread.run_sync(partial(here.connect, **how))
+    connection = await blocking(partial(here.connect, **how))
     try:
-        channel = await trio.to_thread.run_sync(connection.channel)
-        await trio.to_thread.run_sync(channel.confirm_delivery)
+        channel = await blocking(connection.channel)
+        await blocking(channel.confirm_delivery)
         yield channel
     finally:
         with suppress(pika.exceptions.AMQPError):
@@ -59,12 +61,12 @@ async def test_a_policy_admits_an_application_that_starts_with_its_gateway_in_an
         await here.gateway.start()
         async with confirming(here) as channel:
             publish = partial(channel.basic_publish, "", "orders", b"new", DURABLE)
-            await trio.to_thread.run_sync(publish)
+            await blocking(publish)
         end.set()
         refused = await published(here, "nobody", end, "wrong")
         await here.broker.start()
         await until_depth(here, 1)
-        bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
+        bodies = [body for _, body in await blocking(here.drained)]
 
     assert bodies == [b"new"]
     assert "320" in refused["error"]
@@ -86,7 +88,7 @@ async def test_an_application_that_starts_after_its_gateway_was_killed_declares_
     access = f'[[access]]\nname = "guest"\nkey = {{ file = {key} }}\nrights = ["Send"]'
     async with sites.open(more=access) as here:
         async with confirming(here) as channel:
-            await trio.to_thread.run_sync(declare, channel)
+            await blocking(declare, channel)
         kept = here.gateway.folder / "var" / "rabbitmq.json"
         with trio.fail_after(PATIENCE):
             while not kept.exists() or written(kept) < len(MADE):  # noqa: ASYNC110 the gateway does
@@ -95,12 +97,12 @@ async def test_an_application_that_starts_after_its_gateway_was_killed_declares_
         await here.gateway.kill()
         await here.gateway.start()
         async with confirming(here) as channel:
-            await trio.to_thread.run_sync(declare, channel)
+            await blocking(declare, channel)
             publish = partial(channel.basic_publish, "events", "order.new", b"new", DURABLE)
-            await trio.to_thread.run_sync(publish)
+            await blocking(publish)
         await here.broker.start()
         await until_depth(here, 1)
-        bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
+        bodies = [body for _, body in await blocking(here.drained)]
 
     assert bodies == [b"new"]
 
@@ -115,14 +117,14 @@ async def test_a_mandatory_publish_is_returned_by_the_broker_or_dead_lettered_af
         channel.basic_publish("amq.topic", "nobody", b"stray", DURABLE, mandatory=True)
 
     async with sites.open() as here, confirming(here) as channel:
-        await trio.to_thread.run_sync(publish, b"before")
+        await blocking(publish, b"before")
         with pytest.raises(pika.exceptions.UnroutableError):
-            await trio.to_thread.run_sync(stray)
+            await blocking(stray)
         await here.broker.kill()
-        await trio.to_thread.run_sync(publish, b"during")
-        await trio.to_thread.run_sync(stray)
+        await blocking(publish, b"during")
+        await blocking(stray)
         await here.mend()
-        bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
+        bodies = [body for _, body in await blocking(here.drained)]
         dead = await here.gateway.seen("dead_lettered")
 
     assert bodies == [b"before", b"during"]
@@ -137,12 +139,12 @@ async def test_headers_with_a_trace_context_are_the_producers_on_the_wire_and_af
         channel.basic_publish("", "orders", body, properties)
 
     async with sites.open() as here, confirming(here) as channel:
-        await trio.to_thread.run_sync(publish, b"before")
+        await blocking(publish, b"before")
         await here.broker.kill()
-        await trio.to_thread.run_sync(publish, b"during")
+        await blocking(publish, b"during")
         await here.mend()
         await until_depth(here, 2)
-        found = await trio.to_thread.run_sync(here.drained)
+        found = await blocking(here.drained)
 
     (first, before), (second, during) = found
     assert (before, during) == (b"before", b"during")
@@ -157,13 +159,13 @@ async def test_a_message_too_large_for_the_secondary_gets_a_nack_in_an_outage_al
         channel.basic_publish("", "orders", body, DURABLE)
 
     async with sites.open() as here, confirming(here) as channel:
-        await trio.to_thread.run_sync(publish, LARGE)
+        await blocking(publish, LARGE)
         await here.broker.kill()
         with pytest.raises(pika.exceptions.NackError):
-            await trio.to_thread.run_sync(publish, LARGE)
-        await trio.to_thread.run_sync(publish, b"small")
+            await blocking(publish, LARGE)
+        await blocking(publish, b"small")
         await here.mend()
-        bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
+        bodies = [body for _, body in await blocking(here.drained)]
 
     assert bodies == [LARGE, b"small"]
 
@@ -185,11 +187,11 @@ async def test_a_transaction_is_the_brokers_and_no_application_begins_one_in_an_
             connection.channel().tx_select()
 
     async with sites.open() as here:
-        await trio.to_thread.run_sync(transact)
-        bodies = [body for _, body in await trio.to_thread.run_sync(here.drained)]
+        await blocking(transact)
+        bodies = [body for _, body in await blocking(here.drained)]
         await here.broker.kill()
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as refused:
-            await trio.to_thread.run_sync(begin)
+            await blocking(begin)
 
     assert bodies == [b"yes"]
     assert refused.value.reply_code == 320
@@ -223,18 +225,18 @@ async def test_an_alarm_holds_up_neither_publishers_nor_acknowledgements(
 
     begin, end = ALARMS[kind]
     async with sites.open(release) as here:
-        await trio.to_thread.run_sync(publish, KEPT)
+        await blocking(publish, KEPT)
         # A message that a stall has diverted comes home before the alarm: it holds up the syphon.
         await until_depth(here, KEPT)
         await control(here.broker, *begin)
-        await trio.to_thread.run_sync(publish, KEPT)
-        await trio.to_thread.run_sync(consume)
-        left = await trio.to_thread.run_sync(here.depth)
+        await blocking(publish, KEPT)
+        await blocking(consume)
+        left = await blocking(here.depth)
         await control(here.broker, *end)
         bodies: set[bytes] = set()
         with trio.fail_after(PATIENCE):
             while len(bodies) < KEPT:
-                bodies |= {body for _, body in await trio.to_thread.run_sync(here.drained)}
+                bodies |= {body for _, body in await blocking(here.drained)}
 
     assert not blocked
     # The publish by which the broker tells of its alarm: it may still take it, unconfirmed, so that
@@ -271,11 +273,11 @@ async def test_a_client_over_tls_publishes_and_consumes_through_an_outage(
         sites.open(more=tls) as here,
         confirming(here, ssl_options=options) as channel,
     ):
-        await trio.to_thread.run_sync(publish, b"before")
+        await blocking(publish, b"before")
         await here.broker.kill()
-        await trio.to_thread.run_sync(publish, b"during")
+        await blocking(publish, b"during")
         await here.mend()
         await until_depth(here, 2)
-        bodies = await trio.to_thread.run_sync(consume)
+        bodies = await blocking(consume)
 
     assert bodies == [b"before", b"during"]

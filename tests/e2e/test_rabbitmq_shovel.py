@@ -12,6 +12,8 @@ import trio
 
 from tests.e2e.processes import Gateways
 from tests.harness import servers
+from tests.harness.blocking import blocking, pika_connection
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import RABBITMQ_4, control, rabbitmq
 from tests.harness.secret_files import write_secret
 
@@ -19,7 +21,6 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 SHOVEL = "rabbitmq_shovel"  # the plugin
 MANY = 300  # messages, of which a third is under way in the outage
-PATIENCE = 90.0  # seconds
 LOOK = 0.2  # seconds
 ORDERS, TASKS = "orders", "tasks"
 CONFIG = """
@@ -44,7 +45,7 @@ def at(port: int) -> str:
 
 
 def publish(port: int, queue: str, first: int) -> None:
-    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+    connection = pika_connection(port)
     channel = connection.channel()
     channel.confirm_delivery()
     channel.queue_declare(queue, durable=True)
@@ -55,7 +56,7 @@ def publish(port: int, queue: str, first: int) -> None:
 
 def taken(port: int, queue: str) -> list[int]:
     """The numbers on a queue, which is there and empty afterwards."""
-    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+    connection = pika_connection(port)
     channel, found = connection.channel(), []
     channel.queue_declare(queue, durable=True)
     while (message := channel.basic_get(queue, auto_ack=True))[0] is not None:
@@ -78,7 +79,7 @@ async def test_a_shovel_moves_to_and_from_the_gateway_through_an_outage(
         rabbitmq(tmp_path / "far", "far", release=RABBITMQ_4, plugins=[SHOVEL]) as (far, far_port),
     ):
         for queue in (ORDERS, TASKS):
-            await trio.to_thread.run_sync(taken, near_port, queue)
+            await blocking(taken, near_port, queue)
         config = CONFIG.format(port=near_port, secret=secret)
         gateway = await gateways.start(config, name="gateway")
 
@@ -87,15 +88,15 @@ async def test_a_shovel_moves_to_and_from_the_gateway_through_an_outage(
                 while not all(set(each) == set(range(many)) for each in came.values()):
                     await trio.sleep(LOOK)
                     for queue, port in (("in", far_port), (ORDERS, near_port)):
-                        came[queue] += await trio.to_thread.run_sync(taken, port, queue)
+                        came[queue] += await blocking(taken, port, queue)
 
         ways = {
             "out": (at(far_port), "out", at(gateway.port), ORDERS),
             "home": (at(gateway.port), TASKS, at(far_port), "in"),
         }
         for first in range(0, MANY, MANY // 3):
-            await trio.to_thread.run_sync(publish, far_port, "out", first)
-            await trio.to_thread.run_sync(publish, gateway.port, TASKS, first)
+            await blocking(publish, far_port, "out", first)
+            await blocking(publish, gateway.port, TASKS, first)
             if first == 0:
                 for name, (source, queue, target, into) in ways.items():
                     each = {"src-protocol": "amqp091", "src-uri": source, "src-queue": queue}

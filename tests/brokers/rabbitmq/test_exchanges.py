@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 import attrs
-import pika
 import pytest
 import trio
 from pamqp import commands, header
@@ -22,6 +21,7 @@ from gateway.wire.rabbitmq.frames import method_frame
 from gateway.wire.rabbitmq.properties import message_as_given
 from gateway.wire.rabbitmq.relayed import FrameReader
 from tests.brokers.rabbitmq.nodes import NEWER, Nodes, client
+from tests.harness.blocking import blocking, pika_connection
 
 pytestmark = pytest.mark.live
 
@@ -73,13 +73,13 @@ class Bound:
 
 async def _on_channel(port: int, act: Callable[[Any], Any]) -> Any:
     def run() -> Any:
-        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+        connection = pika_connection(port)
         try:
             return act(connection.channel())
         finally:
             connection.close()
 
-    return await trio.to_thread.run_sync(run)
+    return await blocking(run)
 
 
 def _declare(exchange: str, kind: str, bindings: Bindings, full: str, channel: Any) -> None:
