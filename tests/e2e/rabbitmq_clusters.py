@@ -19,11 +19,12 @@ from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound, OutcomeUnknown, Unavailable
 from tests.harness.lasting import Lasting
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import INSTALLED, USER, Release
 from tests.harness.rabbitmq_cluster import NAMES, Cluster, rabbitmq_cluster
 from tests.harness.secret_files import write_secret
 
-PATIENCE = 30.0  # seconds until the nodes are together again
+APART = 60.0  # seconds after which nodes that run aren't expected to meet any more
 _PAUSE = 0.5  # seconds
 
 
@@ -54,13 +55,13 @@ class SharedCluster:
         none of them counts the others as lost. Such nodes are restarted.
         """
         await trio.to_thread.run_sync(lambda: self.cluster)
-        with trio.move_on_after(PATIENCE):
+        with trio.move_on_after(APART):
             await self.cluster.wait_whole()
             return
         for name in NAMES[1:]:
             await self.kill(name)
             await self._lasting.there(partial(self.cluster.start, name))
-        with trio.fail_after(2 * PATIENCE):
+        with trio.fail_after(PATIENCE):
             await self.cluster.wait_whole()
 
     async def kill(self, name: str) -> None:

@@ -18,6 +18,7 @@ from gateway.domain.message import ReceiveMode
 from gateway.ports import Receiver
 from tests.brokers.rabbitmq.nodes import NEWER, Nodes
 from tests.e2e.processes import ROOT
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import (
     USER,
     LastingNode,
@@ -101,7 +102,7 @@ class ExampleNode:
         return open_namespace(
             "rabbitmq",
             f"//{user}:{password}@127.0.0.1:{port or self.node.port}/{VHOST}",
-            RabbitmqOptions(),
+            RabbitmqOptions(connect_timeout=PATIENCE),
             lambda: datetime.now(UTC),
             random.Random(),
         )

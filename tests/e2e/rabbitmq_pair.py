@@ -16,7 +16,8 @@ from gateway.domain.message import Complete, Delivery
 from gateway.ports import Broker, Receiver
 from tests.e2e.processes import ENVELOPE_VARIABLE, KEY_VARIABLE, GatewayProcess, Gateways
 from tests.e2e.rabbitmq_nodes import EXAMPLES
-from tests.e2e.senders import PATIENCE, Senders
+from tests.e2e.senders import Senders
+from tests.harness.patience import PATIENCE
 
 ORDERS: Final = EntityPath("orders")
 SECRET: Final = re.compile(r'\{ env = "(\w+)" \}')
@@ -25,8 +26,8 @@ ENDPOINT: Final = re.compile(r"\[\[endpoints\]\].*", re.DOTALL)
 QUICK_PAIRING: Final = """
 backlog_queues = 4
 failover_interval = "2s"
-attempt_timeout = "2s"
-send_timeout = "10s"
+attempt_timeout = "3s"
+send_timeout = "60s"
 ping_interval = "1s"
 backlog_cooldown = "1s"
 """
@@ -46,7 +47,8 @@ ENDPOINTS: Final = """
 protocol = "service-bus"
 bind = "127.0.0.1:0"
 """
-QUICK_NODE: Final = 'heartbeat = "1s"\nconnect_timeout = "1s"\n'
+QUICK_NODE: Final = 'heartbeat = "2s"\nconnect_timeout = "2s"\n'
+PATIENT_NODE: Final = 'connect_timeout = "1m"\n'  # of a command that asks once
 
 
 def example(name: str, label: str, urls: Mapping[str, str]) -> str:
@@ -174,7 +176,7 @@ async def provision(gateways: Gateways, config: str) -> None:
 
     The command runs again as long as it fails: a node that has just started answers slowly.
     """
-    asked = config.replace("//gateway@", "//provision@")
+    asked = config.replace("//gateway@", "//provision@").replace(QUICK_NODE, PATIENT_NODE)
     with trio.fail_after(PATIENCE):
         while True:
             process = await gateways.start(
@@ -186,7 +188,7 @@ async def provision(gateways: Gateways, config: str) -> None:
 
 async def check(gateways: Gateways, config: str) -> None:
     """Run `pairgate check` as a user who can see the queues' settings; it finds nothing bad."""
-    asked = config.replace("//gateway@", "//provision@")
+    asked = config.replace("//gateway@", "//provision@").replace(QUICK_NODE, PATIENT_NODE)
     process = await gateways.start(asked, name="check", command=("check",), wait=False)
     assert await process.wait() == 0, (process.garbage, process.log)
 

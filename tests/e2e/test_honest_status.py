@@ -18,13 +18,13 @@ from tests.e2e.commands import ADMIN, get, pairgate, samples, with_fixed_port
 from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
 from tests.e2e.rest import send
 from tests.harness.chaos_proxy import ChaosProxy, Pass, Refuse
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq import USER, messages_on
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 MESSAGES = 40
 ORPHANED = 4  # seconds
-PATIENCE = 60.0
 
 
 @attrs.frozen
@@ -149,8 +149,8 @@ async def installation_of(
 url = "rabbitmq://{USER}@127.0.0.1:{port}/"
 password = {{ file = "{password}" }}
 queues = ["{label}"]
-heartbeat = "1s"
-connect_timeout = "1s"
+heartbeat = "2s"
+connect_timeout = "2s"
 
 [namespaces.south]
 url = "rabbitmq://{USER}@127.0.0.1:{nodes.port("secondary")}/"
@@ -165,8 +165,8 @@ envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
 enable_syphon = {str(syphon).lower()}
 backlog_queues = 2
 failover_interval = "1s"
-attempt_timeout = "1s"
-send_timeout = "5s"
+attempt_timeout = "3s"
+send_timeout = "60s"
 ping_interval = "1s"
 orphaned_after = "{ORPHANED}s"
 

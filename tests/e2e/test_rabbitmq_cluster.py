@@ -40,12 +40,12 @@ from tests.e2e.queue_home import restart_unnoticed
 from tests.e2e.rabbitmq_clusters import SharedCluster
 from tests.e2e.rabbitmq_nodes import Listed
 from tests.e2e.rabbitmq_pair import ORDERS, Installation, judged, sending
+from tests.harness.patience import PATIENCE
 from tests.harness.rabbitmq_cluster import NAMES, TICK
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 SOME = 50  # messages
-PATIENCE = 60.0  # seconds until an expected event is missing
 GENTLE = 0.25  # seconds between two sends of a sender while a node joins: it needs the processor
 QUEUES = 6  # of each backlog
 ATTEMPTS = 10  # of a send on queues that hang: 3 s each, of its 30 s
@@ -267,7 +267,7 @@ async def test_a_node_that_confirms_nothing_is_left_for_another_one(
             await broker._sender.check()  # the gateway connects
             used = str(broker._sender._connections.current)
         finally:
-            with trio.move_on_after(120, shield=True):
+            with trio.move_on_after(PATIENCE, shield=True):
                 await shared_cluster.heal(NAMES[0])
                 await shared_cluster.ready()
 
@@ -300,7 +300,7 @@ async def test_a_queue_whose_node_is_down_is_an_outage_and_not_missing(
                 with pytest.raises(EntityNotFound):
                     await over_amqp.send(EntityPath("nowhere"), [numbered(2)])
         finally:
-            with trio.move_on_after(120, shield=True):
+            with trio.move_on_after(PATIENCE, shield=True):
                 await shared_cluster.start("a")
         await others.delete_queue(queue)
 

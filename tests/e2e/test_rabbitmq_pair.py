@@ -27,6 +27,7 @@ from tests.e2e.rabbitmq_pair import (
 )
 from tests.harness import servers
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Pass
+from tests.harness.patience import PATIENCE
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -163,7 +164,7 @@ async def test_no_producer_notices_an_outage_and_nothing_is_lost(
             await harness.run.failed_over()
             await harness.run.senders.acknowledge(SOME)
         finally:
-            with trio.move_on_after(60, shield=True):
+            with trio.move_on_after(PATIENCE, shield=True):
                 await heal(harness)
         await harness.run.came_back()
         await harness.run.senders.acknowledge(SOME)
@@ -230,7 +231,7 @@ async def test_an_error_that_is_no_outage_is_told_the_producer_and_nothing_is_lo
                 await harm(harness)
                 await senders.be_refused(SOME)
             finally:
-                with trio.move_on_after(60, shield=True):
+                with trio.move_on_after(PATIENCE, shield=True):
                     await heal(harness)
             await senders.rest()
             assert set(senders.errors) - before == {error}, senders.described
