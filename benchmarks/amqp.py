@@ -60,7 +60,7 @@ PYTHON_OF_SDK: Final = ROOT / ".venv-azure" / "bin" / "python"
 QUEUE: Final = quorum_queue.QUEUE
 WIDTH: Final = 120  # characters of the tables
 REST: Final = 0.3  # seconds for a broker to tidy up, before the next one is measured
-CLIENT_LIMIT: Final = 120.0
+CLIENT_LIMIT: Final = 300.0
 WINDOWS: Final = (1, 100, 1000)
 WAYS: Final = (PROTON, RABBITMQ, SDK, IN_PROCESS)
 

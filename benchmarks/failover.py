@@ -42,7 +42,7 @@ from gateway.ports import Broker
 CONNECTIONS: Final = 1000  # of each loop, so that none of its sends waits for another
 HEALTHY: Final = 3.0  # seconds before the outage, and after it
 LOOK: Final = 0.1
-DRAIN_LIMIT: Final = 60.0
+DRAIN_LIMIT: Final = 240.0
 MOST_STALL: Final = 2.5  # seconds, with a frozen primary
 WIDTH: Final = 170  # characters of the table
 WAYS: Final = ("gateway", "direct")  # each has a queue of that name

@@ -6,6 +6,7 @@ A complete client in Python would take more processor time than the servers that
 """
 
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -16,6 +17,7 @@ import trio
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 _CHUNK: Final = 65536
+_IDLE: Final = 3.0  # seconds: after five, Node.js ends a connection
 
 
 class RequestFailed(Exception):
@@ -31,13 +33,23 @@ class Answer:
 
 @attrs.define(eq=False)
 class Connection:
+    """A connection that is open, and that is opened again where it was idle."""
+
+    _port: int
     _stream: trio.SocketStream
+    _used: float = attrs.field(factory=time.perf_counter, init=False)
+
+    async def aclose(self) -> None:
+        await trio.aclose_forcefully(self._stream)
 
     async def ask(self, request: bytes, *good: int) -> Answer:
         """
         Raises:
             RequestFailed: the answer's status isn't one of the good ones.
         """
+        if time.perf_counter() - self._used > _IDLE:
+            await self.aclose()
+            self._stream = await trio.open_tcp_stream("127.0.0.1", self._port)
         await self._stream.send_all(request)
         data = b""
         while (end := data.find(b"\r\n\r\n")) < 0:
@@ -51,6 +63,7 @@ class Connection:
             missing = int(length[1])
             while len(body) < missing:
                 body += await self._more()
+        self._used = time.perf_counter()
         if status not in good:
             raise RequestFailed(f"{request[:80]!r}: {head!r} {body!r}")
         return Answer(status, head, body)
@@ -64,8 +77,11 @@ class Connection:
 
 @asynccontextmanager
 async def connect(port: int) -> AsyncIterator[Connection]:
-    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-        yield Connection(stream)
+    connection = Connection(port, await trio.open_tcp_stream("127.0.0.1", port))
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
 
 
 def request(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:

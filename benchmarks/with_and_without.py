@@ -41,7 +41,7 @@ AFTER: Final = 15.0  # seconds: longer than an SDK waits before it tries again
 SENDERS: Final = 4  # of each program
 WIDTH: Final = 100  # characters of the table
 PAUSE: Final = 0.05  # seconds of a sender after each answer: 80 messages a second at most
-PATIENCE: Final = 60.0  # seconds for a start, and for the backlog's way home
+PATIENCE: Final = 240.0  # seconds for a start, and for the backlog's way home
 STRING: Final = (
     "Endpoint=sb://127.0.0.1:{};SharedAccessKeyName=RootManageSharedAccessKey;"
     "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"

@@ -50,7 +50,7 @@ from gateway.ports import Broker
 QUEUES: Final = ("orders", "invoices")
 HEALTHY: Final = 3.0  # seconds before the outage
 LOOK: Final = 0.2
-DRAIN_LIMIT: Final = 60.0
+DRAIN_LIMIT: Final = 240.0
 BOUNDS: Final = Bounds(
     failover_interval=2.0,
     send_timeout=10.0,

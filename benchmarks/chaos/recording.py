@@ -50,7 +50,7 @@ from gateway.domain.failover import State
 from gateway.ports import Broker
 
 AFTERWARDS: Final = 3.0  # seconds of load once all must be as before
-DRAIN_LIMIT: Final = 60.0
+DRAIN_LIMIT: Final = 240.0
 NO_ANSWER: Final = re.compile("no answer|no whole answer|OutcomeUnknown")
 
 

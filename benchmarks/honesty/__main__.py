@@ -25,7 +25,7 @@ PROCESSES: Final = ("own", "separate", "two")
 OUTAGES: Final = ("killed", "frozen", "slow")
 WIDTH: Final = 150  # characters of the table
 MOST_FAILURES: Final = 5  # texts
-START_LIMIT: Final = 90.0  # seconds: processes before a RabbitMQ look for queues one by one
+START_LIMIT: Final = 300.0  # seconds: processes before a RabbitMQ look for queues one by one
 
 
 async def run(scene: Scene, folder: Path) -> tuple[Run, Sequence[Lie]]:

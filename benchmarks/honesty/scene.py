@@ -46,7 +46,7 @@ from tests.harness.servers import ServerProcess
 
 ENTITIES: Final = ("orders", "invoices")
 SEND_LIMIT: Final = 10.0
-PATIENCE: Final = 90.0  # seconds for the cure
+PATIENCE: Final = 240.0  # seconds for the cure
 LATE: Final = 13.0  # seconds: RabbitMQ's management tells counts of some seconds ago
 SLOW: Final = 6.0  # seconds: longer than an attempt
 
