@@ -161,8 +161,8 @@ async def flight_of(way: Way, rate: float, seconds: float) -> Flight:
         while True:
             due = began + number / rate
             number += 1
-            if max(due, time.perf_counter()) >= began + seconds:
-                return
+            if number > 1 and max(due, time.perf_counter()) >= began + seconds:
+                return  # the first one is sent, however late
             if (wait := due - time.perf_counter()) > 0:
                 await trio.sleep(wait)
                 due = time.perf_counter()  # a timer is late by up to a millisecond
