@@ -194,7 +194,7 @@ async def send_each_in_time(
     batches: Batches,
     limit: AnswerDeadline,
     *,
-    has_other_way: bool = False,
+    has_other_way: bool,
     in_order: bool = False,
 ) -> Sequence[BrokerError | None]:
     """
