@@ -8,7 +8,14 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Busy, EntityDisabled, EntityNotFound, Unavailable, Unreachable
+from gateway.domain.errors import (
+    Busy,
+    EntityDisabled,
+    EntityNotFound,
+    NotAuthorized,
+    Unavailable,
+    Unreachable,
+)
 from gateway.domain.failover import State
 from gateway.pairing.options import EntityRule, PairOptions
 from gateway.pairing.prober import AT_ONCE, FIRST, Prober
@@ -763,6 +770,37 @@ async def test_a_prober_that_has_nothing_to_probe_any_more_holds_nothing(harness
     await trio.sleep(2.0)
 
     assert entries(make.prober) - entries(states) == before
+
+
+async def test_the_turns_of_a_lost_namespace_are_quick_again_after_a_return(harness, make):
+    states = await make(ping_interval=60.0)
+    harness.primary.fail(refuse(Unreachable, "no connection"))
+    fail_with(states, ORDERS, Unreachable("no connection"))
+    await trio.sleep(300.0)
+    returned = trio.current_time()
+
+    states.evidence.returns.notify()
+    await trio.sleep(5.0)
+
+    at = [moment - returned for moment in harness.primary.times(PROBE) if moment >= returned]
+    for number, nominal in enumerate((0.0, 1.0, 3.0)):
+        some = at[3 * number : 3 * number + 3]
+        assert [0.8 * nominal <= each <= 1.2 * nominal for each in some] == [True] * 3
+
+
+async def test_a_suspect_whose_interval_is_over_is_probed_no_more_often(harness, make):
+    """Refused probes show that it can be reached, for a whole interval after the last failure."""
+    states = await make(failover_interval=10.0)
+    harness.primary.fail(refuse(NotAuthorized, "no"), PROBE)
+    for seconds in (8.0, 2.5):
+        fail(states)
+        await trio.sleep(seconds)
+    before = len(harness.primary.times(PROBE))
+
+    await trio.sleep(7.0)
+
+    assert states.state_of(ORDERS) is State.SUSPECT
+    assert 2 <= len(harness.primary.times(PROBE)) - before <= 3
 
 
 def fail_with(states, entity, error):
