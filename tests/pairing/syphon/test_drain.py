@@ -1,7 +1,7 @@
 """A syphon takes some backlog messages, dead-letters others, and leaves the rest alone."""
 
 import math
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
-from gateway.domain.copies import CopyEvent
+from gateway.domain.copies import CopyEvent, CopyState
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.envelope_fields import ATTEMPT, MAC, OURS, PATH, SCHEDULED, SESSION, VERSION
@@ -24,9 +24,11 @@ from gateway.domain.events.gateway import (
 )
 from gateway.domain.failover import State
 from gateway.domain.message import DEAD_LETTER_REASON, Message
+from gateway.domain.operators.control import Override
 from gateway.pairing.syphon import drain as module
 from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo
 from gateway.pairing.syphon.batch_window import MAX_BATCHES, BatchWindow, ReceivedBatch
+from gateway.pairing.syphon.pauses import Pauses
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyReceiver, Hang, Operation, Refuse, busy
 from tests.pairing.harness import (
@@ -45,6 +47,7 @@ from tests.pairing.harness import (
 pytestmark = virtual_time
 
 SEND, RECEIVE, SETTLE = Operation.SEND, Operation.RECEIVE, Operation.SETTLE
+START = datetime(2027, 1, 1, tzinfo=UTC)
 OTHER_KEY = EnvelopeKey(id="2", key=b"another key")
 
 
@@ -997,3 +1000,130 @@ async def test_after_a_failure_there_is_one_batch_in_progress_again(harness):
         at_once = max(at_once, harness.primary.broker.under_way(SEND))
 
     assert at_once == 1
+
+
+async def test_the_batches_of_a_drain_have_their_share_of_the_rate_while_it_runs(harness, nursery):
+    drain = harness.make_drain()
+    nursery.start_soon(drain.run)
+    await wait_all_tasks_blocked()
+    during = drain.at.progress.batches
+
+    nursery.cancel_scope.cancel()
+    with trio.CancelScope(shield=True):
+        await wait_all_tasks_blocked()
+
+    assert (during, drain.at.progress.batches) == (MAX_BATCHES, 0)
+
+
+# A drain's memory and its reports
+
+
+async def test_copies_are_suspended_as_long_as_their_handles_are_kept(harness, suspended):
+    drain, receiver = suspended
+    mover, counts = harness.make_mover(drain, receiver), []
+    async with trio.open_nursery() as nursery:
+        for entity, count in ((ORDERS, 3), (BILLS, 4)):
+            messages = await receive(harness, drain, receiver, entity, count)
+            for each in messages:
+                mover.claim(each)
+            suspend(harness, drain, receiver, await mover.move(entity, messages), nursery)
+            counts.append(drain.at.copies.counts()[CopyState.SUSPENDED])
+            ended = trio.current_time()
+            kept(drain)[:2] = [attrs.evolve(each, until=ended) for each in kept(drain)[:2]]
+        nursery.cancel_scope.cancel()
+
+    assert handles(drain) == [1, 2]
+    assert counts == [3, 3]
+
+
+async def test_a_copy_that_is_given_back_isnt_suspended_any_more(harness):
+    await harness.divert(message())
+    harness.primary.fail(Refuse(), SEND)
+    harness.secondary.fail(Hang(), SETTLE)
+    syphon = harness.make_syphon(retry=Backoff(first=5.0, cap=5.0, jitter=0.0))
+    await harness.nursery.start(syphon.run)
+
+    await trio.sleep(4.0)
+    before = syphon.copies[CopyState.SUSPENDED]
+    await trio.sleep(2.0)
+
+    assert (before, syphon.copies[CopyState.SUSPENDED]) == (1, 0)
+
+
+async def test_a_drain_that_receives_has_received(harness, nursery):
+    drain = harness.make_drain()
+    drain.at.progress.record_waiting()
+    before = drain.at.progress.has_received
+    nursery.start_soon(drain.run)
+    await harness.divert(message())
+    await trio.sleep(1.0)
+
+    assert (before, drain.at.progress.has_received) == (False, True)
+
+
+async def test_a_paused_queue_is_received_from_again_once_it_is_resumed(harness):
+    pauses = Pauses()
+    syphon = harness.make_syphon(pauses=pauses)
+    await harness.nursery.start(syphon.run)
+    await trio.sleep(1.0)
+    pauses.overrides.add([Override(target="*", reason="", operator="ann", since=harness.clock())])
+    pauses.apply()
+    await harness.divert(message())
+    await trio.sleep(100.0)
+    while_paused = await harness.primary.ids()
+    pauses.overrides.remove(["*"])
+    pauses.apply()
+
+    await trio.sleep(1.0)
+
+    assert (while_paused, await harness.primary.ids()) == ([], ["m1"])
+
+
+async def test_a_batch_from_before_the_return_of_one_of_its_entities_is_waited_for_no_longer(
+    harness,
+):
+    await harness.divert(message("o1"))
+    await harness.divert(message("b1"), entity=BILLS)
+    harness.primary.fail(Hang(), entity=ORDERS)
+    await harness.syphon(attempt_timeout=100.0)
+    await trio.sleep(2.0)
+    await harness.divert(message("b2"), entity=BILLS)
+    await trio.sleep(2.0)
+    before = await harness.primary.ids(BILLS)
+    harness.primary.heal()
+
+    await trio.sleep(10.0)
+
+    assert (before, await harness.primary.ids(BILLS)) == (["b1"], ["b1", "b2"])
+
+
+@pytest.mark.parametrize(
+    ("life", "scheduled", "enqueued", "expires"),
+    [
+        (None, None, 100.0, None),
+        (60.0, None, 100.0, 160.0),
+        (60.0, 200.0, 100.0, 260.0),
+        (60.0, 50.0, 100.0, 160.0),
+        (60.0, 50.0, None, None),
+        (1e12, None, 100.0, None),  # past the year 9999
+    ],
+)
+async def test_a_legacy_message_expires_its_time_to_live_after_it_was_diverted_or_due(
+    harness, life, scheduled, enqueued, expires
+):
+    def date(seconds):
+        return None if seconds is None else START + timedelta(seconds=seconds)
+
+    sent = message(
+        time_to_live=None if life is None else timedelta(microseconds=life * 1e6),
+        scheduled=date(scheduled),
+    )
+    wrapped = wrap(harness, sent)
+    kept = {k: v for k, v in wrapped.properties.items() if k not in OURS}
+    await put(harness, attrs.evolve(wrapped, properties=kept))
+    [delivery] = await harness.secondary.deliveries(QUEUE)
+    drain = harness.make_drain(envelope=envelope(accept_legacy=True))
+
+    found = drain.at.open(attrs.evolve(delivery, enqueued=date(enqueued)))
+
+    assert found.expires == date(expires)
