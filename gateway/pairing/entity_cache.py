@@ -167,7 +167,6 @@ class KnownEntities:
         Raises:
             InvalidRequest: nobody knows some of them; the text suggests similar names.
         """
-        await trio.lowlevel.checkpoint()
         known = {*self.configured, *seen()}
         unknown = unknown_among(targets, known)
         if not unknown:

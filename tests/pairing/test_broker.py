@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.capabilities import Peeks, longest_send_of
+from gateway.capabilities import BoundsSends, Diverts, Peeks, longest_send_of
 from gateway.capabilities.sending import continued
 from gateway.deadlines import client_gives
 from gateway.domain.backoff import Backoff
@@ -30,7 +30,7 @@ from gateway.domain.events.gateway import BusyPause, Diverted, LoopPaused, SendF
 from gateway.domain.failover import State
 from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy, Message
-from gateway.offering import required
+from gateway.offering import offered, required
 from gateway.pairing.options import WhileSuspect
 from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse, Reset, SwallowAnswer, busy
 from tests.pairing.harness import (
@@ -930,3 +930,25 @@ async def test_a_probe_of_a_missing_entity_is_unavailable_only_if_its_sends_are_
     await trio.sleep(0.1)  # the prober finds it missing
     with pytest.raises(Unavailable, match="gone; its sends go to the backlog"):
         await pair.broker.probe(ORDERS)
+
+
+async def test_a_schedule_is_cancelled_on_the_primary_at_once_or_in_a_transaction(harness):
+    pair = await harness.pair()
+    pair.broker.primary = harness.primary.store
+    first, second = await pair.broker.schedule(
+        ORDERS, [message(each, scheduled=harness.after(60.0)) for each in ("1", "2")]
+    )
+
+    await pair.broker.cancel_scheduled(ORDERS, [first])
+    left = await harness.primary.ids()
+    await pair.broker.commit([pair.broker.enlist_cancellation(ORDERS, [second])])
+
+    assert left == ["2"]
+    assert await harness.primary.ids() == []
+
+
+async def test_a_pair_diverts_and_bounds_its_sends(harness):
+    pair = await harness.pair()
+
+    assert offered(pair.broker, Diverts) is not None
+    assert offered(pair.broker, BoundsSends) is not None

@@ -1,5 +1,7 @@
 """An order for an entity that nobody knows is refused: by process, records, file and primary."""
 
+from typing import cast
+
 import pytest
 import trio
 
@@ -17,6 +19,8 @@ from gateway.domain.topics.topology import TopicProperties
 from gateway.pairing.control import Control
 from gateway.pairing.entity_cache import KnownEntities
 from gateway.pairing.records.reader import RecordReader
+from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.faults import NAMESPACE, Fault, Hang, Operation, Refuse
 from tests.pairing.harness import BILLS, LABEL, Harness, control_of, send, virtual_time
 
@@ -48,6 +52,7 @@ async def test_a_misspelt_entity_is_refused_with_the_similar_one(harness: Harnes
     text = await refusal_of(control, "ordres")
 
     assert text.startswith("targets: nobody knows 'ordres': did you mean orders?")
+    assert "can't be asked" not in text
     assert control.state().pins == ()
     assert harness.events.of(ControlCalled) == []
 
@@ -141,3 +146,32 @@ async def test_the_primary_is_asked_for_a_name_first_and_for_lists_only_if_it_ha
 
     assert by_name == [EntityPath("rare")]
     assert [each.entity for each in harness.primary.asked] == [NAMESPACE]
+
+
+class NeverListed:
+    """A primary that is asked for names alone."""
+
+    def __init__(self, inner: MemoryBroker) -> None:
+        self.inner = inner
+
+    async def list_queues(self, *_: object, **__: object) -> None:
+        raise AssertionError("nobody needs a list")
+
+    list_topics = list_queues
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+
+async def test_a_topic_is_asked_for_by_its_name_and_what_is_neither_is_refused(
+    harness: Harness,
+) -> None:
+    control = await steered(harness)
+    store = harness.primary.store
+    await store.create_topic(EntityPath("news"), TopicProperties())
+    known = KnownEntities(primary=cast("Broker", NeverListed(store)))
+
+    await known.refuse_unknown(["news"], lambda: ())
+    control.known = KnownEntities(primary=store)
+
+    assert "nobody knows 'olds'" in await refusal_of(control, "olds")
