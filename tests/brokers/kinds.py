@@ -517,12 +517,6 @@ KINDS = [
         can=RABBITMQ & WITH_SHARDS,
     ),
     BrokerKind(
-        name="servicebus+http, sharded",
-        open=with_shards(in_this_process(servicebus_rest.pairgate), real_date),
-        can=OVER_HTTP & WITH_SHARDS,
-        slow=True,
-    ),
-    BrokerKind(
         name="servicebus, sharded",
         open=with_shards(in_this_process(amqp.pairgate), real_date),
         can=OVER_AMQP & WITH_SHARDS,
