@@ -52,9 +52,10 @@ docs: .venv/.test-stamp .venv-docs/.stamp
 references: .venv/.test-stamp
 	.venv/bin/python -m tests.references
 
-# The namespaces of our own against the naive model, elsewhere each time; some twenty minutes.
+# The namespaces of our own against the naive model, elsewhere each time, and after many more crashes.
 test-long: .venv/.test-stamp
 	MACHINE_EXAMPLES=5000 .venv/bin/python -m pytest tests/brokers/test_machine.py -k documented
+	CRASH_STATES=100000 .venv/bin/python -m pytest tests/store/embedded/test_crash_states.py -k no_crash
 
 # The documented pair on RabbitMQ, healthy for five minutes with its own intervals.
 test-documented: .venv/.test-stamp

@@ -4,6 +4,7 @@ messages are there, unchanged, and no settled message is back. The negative cont
 loss would be seen.
 """
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.harness.crash_disk import (
 from tests.harness.store_work import Work, World, open_committer, read_world, roomy
 from tests.store.embedded.crash_states import FILES, STORE, Life, crash_disk, examine, one_crash
 
-STATES = 20_000
+STATES = int(os.environ.get("CRASH_STATES", "10000"))  # `make test-long` examines more
 STORES = 8
 
 
