@@ -2,8 +2,10 @@
 The alarm of the primary, which takes no publishes while its memory or disk runs out.
 
 RabbitMQ tells a connection (`connection.blocked`) only after its next publish, and reads nothing of
-it from then on: the acknowledgements of its consumers stick behind that publish. An alarm holds for
-the whole cluster. So one connection's is evidence for all: none of them publishes until it's over.
+it from then on: requests and the acknowledgements of its consumers stick behind that publish. So a
+connection that stays blocked is given up, and dialled again: RabbitMQ reads it until it publishes.
+An alarm holds for the whole cluster. So one connection's is evidence for all: none of them
+publishes until it's over.
 """
 
 import attrs

@@ -133,8 +133,12 @@ class RelayedConnection:
             now = trio.current_time()
             if session.login.is_done:
                 self._keep_heartbeats(now, session.login.heartbeat)
-                is_watched = session.is_on_wire and self._primary.has_been_read(self._target.slow)
-                if is_watched and self._publishes.is_silent(now, self._primary.heard):
+                slow = self._target.slow
+                is_watched = session.is_on_wire and self._primary.has_been_read(slow)
+                if is_watched and (
+                    self._publishes.is_silent(now, self._primary.heard)
+                    or self._primary.has_been_blocked(slow)
+                ):
                     self._give_up()
                 elif is_watched and not self._is_in_doubt and self._is_quiet(now):
                     self._nursery.start_soon(self._ask_for_life)

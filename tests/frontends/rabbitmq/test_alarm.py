@@ -4,7 +4,7 @@ import trio
 from pamqp import commands
 
 from gateway.domain.errors import Unavailable
-from tests.frontends.rabbitmq.peers import Harness, harness, log_in, log_in_at
+from tests.frontends.rabbitmq.peers import SLOW, Harness, harness, log_in, log_in_at
 
 
 async def alarmed(here: Harness) -> None:
@@ -68,3 +68,50 @@ async def test_a_client_hears_of_the_alarm_only_while_neither_side_takes_publish
         await here.primary.send(0, commands.Connection.Unblocked())
 
         await here.client.hears(commands.Connection.Unblocked)
+
+
+async def greet_all(here: Harness) -> None:
+    """Be alive: RabbitMQ greets each new connection during an alarm."""
+    while True:
+        other = await here.dialled.receive()
+        await other.skip_header()
+        await other.send(0, commands.Connection.Start(server_properties={}))
+
+
+async def test_a_connection_that_stays_blocked_holds_up_no_request(autojump_clock):
+    async with harness() as here, trio.open_nursery() as others:
+        await alarmed(here)
+        others.start_soon(greet_all, here)
+        await here.client.send(1, commands.Channel.Close(200, "", 0, 0))
+
+        with trio.fail_after(2 * SLOW):
+            await here.client.hears(commands.Channel.CloseOk)
+        others.cancel_scope.cancel()
+
+
+async def test_a_publish_without_a_confirm_in_an_alarm_holds_up_no_request(autojump_clock):
+    async with harness() as here, trio.open_nursery() as others:
+        await here.confirmed_once()
+        others.start_soon(greet_all, here)
+        await here.client.publish(b"second")
+        await here.primary.hears(commands.Basic.Publish)
+        await trio.sleep(0.2)  # less than between two looks at what is late
+        await here.primary.send(0, commands.Connection.Blocked("memory"))
+        await here.client.hears(commands.Basic.Ack)
+        await here.client.send(1, commands.Channel.Close(200, "", 0, 0))
+
+        with trio.fail_after(2 * SLOW):
+            await here.client.hears(commands.Channel.CloseOk)
+        assert here.pair.bodies() == [b"second"]
+        others.cancel_scope.cancel()
+
+
+async def test_a_connection_that_is_blocked_for_a_moment_is_kept(autojump_clock):
+    async with harness() as here:
+        await alarmed(here)
+        await trio.sleep(SLOW / 2)
+        await here.primary.send(0, commands.Connection.Unblocked())
+        await trio.sleep(2 * SLOW)
+        await here.client.publish(b"second")
+
+        await here.primary.hears(commands.Basic.Publish)
