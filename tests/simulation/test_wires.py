@@ -8,9 +8,9 @@ from tests.simulation.wires import first_broken, run_wires
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(4)
+SEEDS = (0, 1, 3, 7)  # all kinds of faults, and refused publishes in each
 # Later seeds find a bug that needs a rare fault. No seed runs after one that broke a law.
-FINDING = (*SEEDS, 8, 9, 11, 13)
+FINDING = (*SEEDS, 2, 8, 9, 11, 13)
 BUGS = bugs_below(PLANTED / "wires")
 
 
