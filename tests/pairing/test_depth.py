@@ -16,12 +16,20 @@ from gateway.domain.dead_letters import EXPIRED
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.envelope_fields import PATH
 from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
+from gateway.domain.health.backlog_model import NEWS, NO_ANSWER
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.health.process_records import CountByName, GatewayRecord, ProcessRecord
-from gateway.domain.message import DeadLetter, Message
+from gateway.domain.message import DeadLetter, Message, ReceiveMode
 from gateway.extensions.order.queues import ordered_queues
 from gateway.pairing.backlog import Rotation
-from gateway.pairing.depth import OFTEN, BacklogDepth, DepthSampler, Reading
+from gateway.pairing.depth import (
+    NOT_TOLD,
+    OFTEN,
+    OTHERS_RECEIVE,
+    BacklogDepth,
+    DepthSampler,
+    Reading,
+)
 from gateway.pairing.options import PairOptions
 from gateway.pairing.records.reader import RecordReader
 from gateway.pairing.states import EntityStates
@@ -76,6 +84,20 @@ async def test_without_a_backlog_a_day_of_scrapes_asks_once_a_minute(
     assert secondary.meter.usage().total - before == 24 * 60
 
 
+async def test_without_a_backlog_a_reading_is_a_minute_old_at_most(
+    secondary: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    depth = depth_of(secondary)
+    await depth.read(3, troubled=False)
+    await secondary.send(QUEUES[0], [Message()])
+
+    await trio.sleep(59.9)
+    before = (await depth.read(3, troubled=False)).pending
+    await trio.sleep(0.1)
+
+    assert (before, (await depth.read(3, troubled=False)).pending) == (0, 1)
+
+
 async def test_in_trouble_it_is_asked_more_often(
     secondary: MemoryBroker, autojump_clock: MockClock
 ) -> None:
@@ -102,7 +124,10 @@ async def test_a_message_that_this_process_dead_letters_is_time_for_a_new_readin
 
     before = await depth.read(3, troubled=False)
     after = await depth.read(3, troubled=False, dead_lettered=1)
+    asked = secondary.meter.usage().total
+    await depth.read(3, troubled=False, dead_lettered=1)
 
+    assert secondary.meter.usage().total == asked
     assert (before.dead_letters.messages, after.dead_letters.messages) == (0, 1)
 
 
@@ -164,6 +189,65 @@ async def test_a_dead_secondary_holds_nobody_up_and_the_last_reading_stays(
     assert trio.current_time() - began <= 3
     assert first.pending == 1
     assert second == first
+
+
+@pytest.mark.parametrize("fault", [Hang(), Refuse()])
+async def test_a_question_gets_a_new_reading_and_none_from_a_dead_secondary(
+    fault: Fault, secondary: MemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    faulty = FaultyBroker(inner=secondary)
+    await nursery.start(faulty.run)
+    depth = depth_of(faulty)
+    await depth.ask(3)
+    await secondary.send(QUEUES[0], [Message()])
+    reading = await depth.ask(3)
+    faulty.fault = lambda _operation, _entity: fault
+    none = await depth.ask(3)
+
+    assert reading is not None
+    assert (reading.pending, reading.syphons.unknown) == (1, "")
+    assert none is None
+
+
+@pytest.mark.parametrize("fault", [Hang(), Refuse()])
+async def test_an_empty_backlog_isnt_known_once_the_secondary_doesnt_answer(
+    fault: Fault, secondary: MemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    faulty = FaultyBroker(inner=secondary)
+    await nursery.start(faulty.run)
+    depth = depth_of(faulty)
+    await depth.read(3, troubled=False)
+    before = depth.model.depth(VirtualClock()()).pending
+    faulty.fault = lambda _operation, _entity: fault
+    await trio.sleep(60)
+    await depth.read(3, troubled=False)
+
+    found = depth.model.depth(VirtualClock()())
+    assert (before, found.pending, found.unknown) == (0, None, NO_ANSWER)
+
+
+@pytest.mark.parametrize(("fault", "seconds"), [(Hang(), 5.0), (Refuse(), 0.0)])
+async def test_the_rest_is_counted_and_unknown_if_the_secondary_doesnt_answer(
+    fault: Fault,
+    seconds: float,
+    secondary: MemoryBroker,
+    autojump_clock: MockClock,
+    nursery: trio.Nursery,
+) -> None:
+    faulty = FaultyBroker(inner=secondary)
+    await nursery.start(faulty.run)
+    depth = depth_of(faulty)
+    await secondary.send(QUEUES[0], [Message()] * 2)
+    two, held = await depth.left(), await depth.left(held=5)
+    async with secondary.open_receiver(QUEUES[0], ReceiveMode.RECEIVE_AND_DELETE) as receiver:
+        await receiver.receive(2)
+    empty = await depth.left()
+    faulty.fault = lambda _operation, _entity: fault
+    began = trio.current_time()
+    unknown = await depth.left()
+
+    assert (two, held, empty, unknown) == (2, 5, 0, None)
+    assert trio.current_time() - began == seconds
 
 
 async def test_more_queues_than_fit_on_a_page_count(
@@ -393,7 +477,7 @@ async def test_while_others_may_have_locked_messages_the_depth_isnt_known(
     depth = depth_of(secondary)
     found = [await depth.read(3, troubled=True)]
     counts["other_consumers"] = 0  # between two receives
-    for seconds in (30, 31):
+    for seconds in (50, 10):
         await trio.sleep(seconds)
         found.append(await depth.read(3, troubled=True))
 
@@ -404,14 +488,37 @@ async def test_while_others_may_have_locked_messages_the_depth_isnt_known(
     ]
 
 
+@pytest.mark.parametrize(
+    ("counts", "why"),
+    [({"active": 0, "other_consumers": 1}, OTHERS_RECEIVE), ({"active": None}, NOT_TOLD)],
+)
+async def test_a_depth_that_isnt_told_is_unknown_for_a_reason(
+    counts: dict[str, Any],
+    why: str,
+    secondary: MemoryBroker,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told_so(secondary, monkeypatch, **counts)
+    depth = depth_of(secondary)
+    await depth.read(3, troubled=True)
+
+    found = depth.model.depth(VirtualClock()())
+
+    assert (found.pending, found.unknown) == (None, why)
+
+
 async def test_the_date_of_a_reading_is_that_of_the_counts(
     secondary: MemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told_so(secondary, monkeypatch, lag=10.0)
 
-    reading = await depth_of(secondary).read(3, troubled=True)
+    depth = depth_of(secondary)
+    reading = await depth.read(3, troubled=True)
 
-    assert reading.at == VirtualClock()() - timedelta(seconds=10)
+    then = VirtualClock()() - timedelta(seconds=10)
+    assert (reading.at, depth.model.depth(VirtualClock()()).as_of) == (then, then)
+    assert [sample.at for sample in depth.history] == [then]
 
 
 async def test_a_depth_that_falls_is_noted(
@@ -553,6 +660,20 @@ async def test_messages_that_other_gateways_have_diverted_are_no_empty_backlog(
         await trio.sleep(OFTEN)
 
     assert seen == [0, 7]
+
+
+async def test_messages_that_a_gateway_diverted_before_it_ended_are_no_empty_backlog(
+    secondary: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    reader = RecordReader(secondary=secondary, label=LABEL, clock=VirtualClock(), process="me")
+    depth = depth_of(secondary, reader=reader)
+    await depth.read(3, troubled=False)
+    for kind, told in (("alive", {"other": 0}), ("ended", {"other": 7})):
+        known = attrs.evolve(reader.known, alive=(), unknown="")
+        reader.known = attrs.evolve(known, **{kind: gateways(told)})
+        await depth.read(3, troubled=False)
+
+    assert depth.model.depth(VirtualClock()()).unknown == NEWS
 
 
 def gateways(diverted: dict[str, int]) -> tuple[ProcessRecord, ...]:
