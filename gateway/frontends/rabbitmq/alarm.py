@@ -8,12 +8,16 @@ An alarm holds for the whole cluster. So one connection's is evidence for all: n
 publishes until it's over.
 """
 
+import math
+
 import attrs
+import trio
 
 
 @attrs.define(eq=False)
 class PrimaryAlarm:
-    _blocked: set[object] = attrs.field(factory=set, init=False)  # connections
+    # Connections, and since when, by Trio's clock.
+    _blocked: dict[object, float] = attrs.field(factory=dict, init=False)
     reason: str = attrs.field(default="", init=False)  # the primary's, of the last alarm
 
     @property
@@ -22,9 +26,13 @@ class PrimaryAlarm:
 
     def begin(self, connection: object, reason: str) -> None:
         """The primary has blocked that connection."""
-        self._blocked.add(connection)
+        self._blocked[connection] = trio.current_time()
         self.reason = reason
 
     def finish(self, connection: object) -> None:
         """The connection isn't blocked any more, or has ended."""
-        self._blocked.discard(connection)
+        self._blocked.pop(connection, None)
+
+    def has_blocked(self, connection: object, seconds: float) -> bool:
+        """True if the primary has read nothing of that connection for as long as that."""
+        return trio.current_time() - self._blocked.get(connection, math.inf) >= seconds

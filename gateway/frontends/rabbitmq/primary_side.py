@@ -39,14 +39,13 @@ class PrimarySide:
     heard: float = attrs.field(default=0.0, init=False)
     # Since when it is read: not while the client doesn't read, and the primary can't be heard.
     _reads_since: float = attrs.field(default=0.0, init=False)
-    _blocked_since: float = attrs.field(default=inf, init=False)  # by the primary's alarm
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     async def relay(self, stream: trio.abc.Stream, begin: Callable[[], Awaitable[None]]) -> None:
         """
         Relay the primary's frames until its connection ends, or is given up. `begin` runs beside.
         """
-        self.heard, self._blocked_since = trio.current_time(), inf
+        self.heard = trio.current_time()
         try:
             with trio.CancelScope() as self._scope:
                 async with trio.open_nursery() as nursery:
@@ -63,10 +62,6 @@ class PrimarySide:
     def has_been_read(self, seconds: float) -> bool:
         """True if it was read for as long as that, without a pause."""
         return trio.current_time() - self._reads_since >= seconds
-
-    def has_been_blocked(self, seconds: float) -> bool:
-        """True if the primary has read nothing for as long as that, as it has an alarm."""
-        return trio.current_time() - self._blocked_since >= seconds
 
     def give_up(self) -> None:
         """End `relay`: the primary is frozen, or reads no more."""
@@ -140,10 +135,8 @@ class PrimarySide:
                 self._ending.finish_with(frame.data)
             case commands.Connection.Blocked() as blocked:
                 session.target.alarm.begin(session, blocked.reason)
-                self._blocked_since = trio.current_time()
             case commands.Connection.Unblocked():
                 session.target.alarm.finish(session)
-                self._blocked_since = inf
             case commands.Connection.CloseOk():
                 self._ending.finish_with(frame.data)
             case _:

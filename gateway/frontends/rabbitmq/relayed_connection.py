@@ -137,7 +137,7 @@ class RelayedConnection:
                 is_watched = session.is_on_wire and self._primary.has_been_read(slow)
                 if is_watched and (
                     self._publishes.is_silent(now, self._primary.heard)
-                    or self._primary.has_been_blocked(slow)
+                    or self._target.alarm.has_blocked(session, slow)
                 ):
                     self._give_up()
                 elif is_watched and not self._is_in_doubt and self._is_quiet(now):
