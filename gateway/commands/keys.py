@@ -219,7 +219,7 @@ async def _ask_until(
         with suppress(Failure):
             _, status = await ask_status(loaded.config, admin)
         pair = key_rotation.keys_of_pair(status, confirms)
-        if pair.confirmed or trio.current_time() >= until:
+        if not pair.doubts or trio.current_time() >= until:
             return pair
         await trio.sleep(ASKED_EVERY)
 
@@ -247,7 +247,7 @@ def _print(
         "problem": reload.problem,
         "needs_restart": list(needs_restart),
         "others": {kind: each.address for kind, each in others.items()},
-        "not_reloaded": [each.process for each in pair.read if not each.confirmed],
+        "not_reloaded": [each.process for each in pair.lacking],
         "processes": [attrs.asdict(each) for each in pair.read],
         "processes_unknown": pair.unknown,
     }
@@ -259,8 +259,7 @@ def _print(
         lines.append(f"  {kind}: {f'reloaded: {each.address}' if each.address else each.problem}")
     lines += [
         f"  not reloaded: {each.process}: {each.text}: give it the keys, and reload it there"
-        for each in pair.read
-        if not each.confirmed
+        for each in pair.lacking
     ]
     if pair.unknown:
         lines.append(f"  other processes aren't known: {pair.unknown}")

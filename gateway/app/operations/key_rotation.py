@@ -148,15 +148,17 @@ class PairKeys:
     unknown: str = ""  # why there may be others; empty: there are none
 
     @property
-    def confirmed(self) -> bool:
-        """Each process of the pair has the keys that it needs."""
-        return not self.unknown and all(each.confirmed for each in self.read)
+    def lacking(self) -> tuple[KeysRead, ...]:
+        """The processes that don't have the keys that they need, or don't tell."""
+        return tuple(each for each in self.read if not each.confirmed)
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """The processes that lack a key, and which they have; what isn't known."""
-        lacking = tuple(f"{each.process}: {each.text}" for each in self.read if not each.confirmed)
-        return (*lacking, *([f"other processes aren't known: {self.unknown}"] * bool(self.unknown)))
+        """Why it isn't certain that each process of the pair has its keys; empty: it is."""
+        found = [f"{each.process}: {each.text}" for each in self.lacking]
+        if self.unknown:
+            found.append(f"other processes aren't known: {self.unknown}")
+        return tuple(found)
 
 
 def keys_of_pair(status: Status | None, confirms: Callable[[PairProcess], bool]) -> PairKeys:
