@@ -34,7 +34,6 @@ _AT_ONCE: Final = 2000  # queues that are made in one transaction, roughly
 _STORE: Final = "broker.db"
 LONGEST: Final = 3.0  # seconds until the first answer
 MOST: Final = 1024  # bytes for an entity: a million of them in a GiB
-_START_LIMIT: Final = 300.0  # seconds
 _WIDTH: Final = 120
 
 
@@ -89,7 +88,7 @@ async def start(folder: Path, entities: int) -> Start:
     config = broker_config().replace("queues =", f"max_queues = {entities}\nqueues =")
     async with open_fleet(folder) as fleet:
         began = time.perf_counter()
-        machine = await fleet.start(name, config, start_limit=_START_LIMIT)
+        machine = await fleet.start(name, config)
         async with client_of(machine.port) as client:
             await client.send(_queue(0), [Message(body=b"first")])
             return Start(

@@ -74,7 +74,6 @@ PATIENCE: Final = 15.0  # seconds for a send
 QUIET: Final = 180.0  # seconds without another message, after which the missing ones are lost
 PAGE: Final = 20
 REST: Final = 0.2
-START_LIMIT: Final = 300.0  # seconds: a machine that does other work takes long
 BODY: Final = 1024
 WIDTH: Final = 110
 SLOPES: Final = 300  # points, at most, of which the slopes are compared
@@ -410,7 +409,6 @@ async def measure(folder: Path, *, minutes: float, rate: float, warm_up: float) 
     """
     facts = dict(facts_of_processor())
     async with open_fleet(folder) as fleet:
-        fleet.start_limit = START_LIMIT
         site = await open_site(fleet)
         began = trio.current_time()
         used = {name: processor_time(site.machines[name].pid) for name in site.admin}

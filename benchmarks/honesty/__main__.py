@@ -25,13 +25,11 @@ PROCESSES: Final = ("own", "separate", "two")
 OUTAGES: Final = ("killed", "frozen", "slow")
 WIDTH: Final = 150  # characters of the table
 MOST_FAILURES: Final = 5  # texts
-START_LIMIT: Final = 300.0  # seconds: processes before a RabbitMQ look for queues one by one
 
 
 async def run(scene: Scene, folder: Path) -> tuple[Run, Sequence[Lie]]:
     """Perform the scene; return everything that was seen, and the lies in it."""
     async with open_fleet(folder) as fleet:
-        fleet.start_limit = START_LIMIT
         performed = Run(scene, fleet)
         story = await performed.perform()
         found = lies_of(story, performed.answers, performed.drawn)
