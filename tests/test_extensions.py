@@ -21,7 +21,7 @@ from tests.harness.fork_server import ForkServer
 from tests.harness.known import known
 from tests.harness.without import copy_without, run_tests, variables_of
 
-PATIENCE: Final = 30.0  # seconds until a fork server has ended
+END_LIMIT: Final = 30.0  # seconds until a fork server has ended
 # The assembly of each process, by the list: a pair, a restart, a syphon.
 PROCESSES: Final = (
     "tests/e2e/test_serve.py::test_the_embedded_default_is_a_pair_that_serves",
@@ -100,7 +100,7 @@ async def forks_without(extension: Extension, folder: Path) -> AsyncIterator[For
     try:
         yield server
     finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
+        with trio.move_on_after(END_LIMIT, shield=True):
             await trio.to_thread.run_sync(server.end)
 
 

@@ -4,6 +4,7 @@ import http.client
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import trio
 from prometheus_client.parser import text_string_to_metric_families
@@ -28,6 +29,12 @@ def get(port: int, path: str) -> tuple[int, bytes]:
         return answer.status, answer.read()
     finally:
         connection.close()
+
+
+async def status_at(port: int) -> Any:
+    """The status that an endpoint `admin` tells."""
+    _, body = await trio.to_thread.run_sync(get, port, "/status")
+    return json.loads(body)
 
 
 def admin_of(process: str) -> str:

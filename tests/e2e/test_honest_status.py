@@ -1,6 +1,5 @@
 """An outage of a RabbitMQ pair: status, metrics and the log agree with the queues."""
 
-import json
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +13,7 @@ import pytest
 import trio
 
 from tests.brokers.rabbitmq.nodes import Nodes
-from tests.e2e.commands import ADMIN, get, pairgate, samples, with_fixed_port
+from tests.e2e.commands import ADMIN, get, pairgate, samples, status_at, with_fixed_port
 from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
 from tests.e2e.rest import send
 from tests.harness.chaos_proxy import ChaosProxy, Pass, Refuse
@@ -65,8 +64,7 @@ class Installation:
         return messages
 
     async def status(self) -> Any:
-        _, body = await trio.to_thread.run_sync(get, self.gateway.ports[1], "/status")
-        return json.loads(body)
+        return await status_at(self.gateway.ports[1])
 
     async def first_good_status(self) -> Any:
         with trio.fail_after(PATIENCE):

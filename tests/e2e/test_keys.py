@@ -13,7 +13,7 @@ import trio
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from tests.e2e.commands import get
+from tests.e2e.commands import status_at
 from tests.e2e.processes import (
     GatewayProcess,
     Gateways,
@@ -58,8 +58,7 @@ async def until_it_knows(gateway: GatewayProcess, kind: str) -> None:
     """Return once the gateway has read the record of a process of that kind."""
     with trio.fail_after(PATIENCE):
         while True:
-            _, body = await trio.to_thread.run_sync(get, gateway.ports[-1], "/status")
-            known = json.loads(body)["pair"]["processes"]
+            known = (await status_at(gateway.ports[-1]))["pair"]["processes"]
             if kind in {each["name"].split()[0] for each in known}:
                 return
             await trio.sleep(0.5)

@@ -1,10 +1,8 @@
 """Maintenance of a primary whose backlog syphons of their own move: the primary is spared."""
 
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
@@ -16,7 +14,7 @@ from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.rabbitmq.nodes import client as rabbitmq_client
 from tests.brokers.storage_queue.azurites import client as azurite_client
 from tests.brokers.storage_queue.azurites import url_of
-from tests.e2e.commands import ADMIN, admin_of, get, pairgate_provision, with_fixed_port
+from tests.e2e.commands import ADMIN, admin_of, pairgate_provision, status_at, with_fixed_port
 from tests.e2e.control import order, under_load
 from tests.e2e.installation import client
 from tests.e2e.processes import (
@@ -122,16 +120,11 @@ envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
 """
 
 
-async def status_of(process: GatewayProcess, port: int) -> Any:
-    _, body = await trio.to_thread.run_sync(get, port, "/status")
-    return json.loads(body)
-
-
 async def until_it_holds_back(syphon: GatewayProcess) -> None:
     """Return once it tells the pin, and nothing is on its way to the primary."""
     with trio.fail_after(PATIENCE):
         while True:
-            pair = (await status_of(syphon, syphon.ports[0]))["pair"]
+            pair = (await status_at(syphon.ports[0]))["pair"]
             if pair["pins"] and not pair["syphon"]["copies"].get("sending"):
                 return
             await trio.sleep(0.2)
@@ -201,7 +194,7 @@ async def maintain(gateways: Gateways, site: Site) -> None:
         for syphon in syphons:
             await until_it_holds_back(syphon)
         during = await site.on_primary()
-        status = await status_of(gateway, gateway.ports[1])
+        status = await status_at(gateway.ports[1])
         await order(gateway, "failback", targets=["*"])
         await later.more("primary")
     await until_it_has(site, sum(len(each.accepted) for each in (first, load, later)))

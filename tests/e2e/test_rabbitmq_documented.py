@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from gateway.demo.ports import free_port
-from tests.e2e.commands import ADMIN, admin_of, get, with_fixed_port
+from tests.e2e.commands import ADMIN, admin_of, get, status_at, with_fixed_port
 from tests.e2e.control import order, under_load
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rabbitmq_nodes import EXAMPLES, VHOST, ExampleNode, ExampleNodes
@@ -94,9 +94,9 @@ async def after(seconds: float, processes: list[GatewayProcess]) -> list[Gateway
 
 async def look(process: GatewayProcess) -> tuple[dict[str, Any], list[str]]:
     """Status and metrics of a process now."""
-    _, status = await trio.to_thread.run_sync(get, process.ports[-1], "/status")
+    status = await status_at(process.ports[-1])
     _, metrics = await trio.to_thread.run_sync(get, process.ports[-1], "/metrics")
-    return json.loads(status), metrics.decode().splitlines()
+    return status, metrics.decode().splitlines()
 
 
 @pytest.mark.timeout(300 + WATCHED)

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 import trio
 
-from tests.e2e.commands import ADMIN, get, pairgate, pairgate_provision, samples, with_fixed_port
+from tests.e2e.commands import (
+    ADMIN,
+    get,
+    pairgate,
+    pairgate_provision,
+    samples,
+    status_at,
+    with_fixed_port,
+)
 from tests.e2e.listen import NOTE
 from tests.e2e.processes import ROOT, Gateways, broker_config, environment, pair_config
 from tests.e2e.rest import send
@@ -148,9 +156,8 @@ async def test_a_listener_tells_its_figures_and_its_bill_apart_from_triggers(
     port = int((await listener.seen("listening"))["address"].rpartition(":")[2])
     await until_told(port, "pairgate_listener_completed_messages_total", 3)
     health = await trio.to_thread.run_sync(get, port, "/livez")
-    _, body = await trio.to_thread.run_sync(get, port, "/status")
+    status = await status_at(port)
     await listener.stop()
-    status = json.loads(body)
     queue: dict[str, Any] = status["queues"][0]
     settled = {each["name"]: each["usage"]["operations"]["settle"] for each in status["namespaces"]}
     usage = await listener.seen("billed", queue="orders")

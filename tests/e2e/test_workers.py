@@ -27,7 +27,7 @@ from gateway.net.certs import write_certificates
 from gateway.net.http.client import HttpClient
 from gateway.net.tls import ClientTlsOptions, client_context
 from gateway.wire.http.messages import Headers, Request, Response
-from tests.e2e.commands import ADMIN, call, get, pairgate, samples, with_fixed_port
+from tests.e2e.commands import ADMIN, call, get, pairgate, samples, status_at, with_fixed_port
 from tests.e2e.installation import client
 from tests.e2e.plain_rest import KEY, KEY_NAME
 from tests.e2e.processes import (
@@ -125,8 +125,7 @@ def is_gone(pid: int) -> bool:
 
 
 async def status_of(gateway: GatewayProcess) -> Any:
-    _, body = await trio.to_thread.run_sync(get, gateway.ports[-1], "/status")
-    return json.loads(body)
+    return await status_at(gateway.ports[-1])
 
 
 def sent_of(status: Any) -> Counter[str]:
