@@ -56,6 +56,8 @@ async def freezes(site: Site) -> None:
 async def has_outage(site: Site, outage: Callable[[Site], Awaitable[None]]) -> None:
     """The publishers go on in the outage, and after it."""
     await until_depth(site, BEFORE)
+    for kind in BINDINGS:  # the second was published when the gateway had confirmed the first
+        await until_depth(site, 2, kind)
     await blocking(site.declare)
     await outage(site)
     await site.gateway.until(lambda: site.gateway.count("outage_over") > 0, PATIENCE)
