@@ -3,7 +3,8 @@
 import random
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -17,12 +18,16 @@ from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.envelope_fields import PATH
 from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
 from gateway.domain.health.backlog_model import NEWS, NO_ANSWER
+from gateway.domain.health.depth_history import QueueDepth
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.health.process_records import CountByName, GatewayRecord, ProcessRecord
 from gateway.domain.message import DeadLetter, Message, ReceiveMode
 from gateway.extensions.order.queues import ordered_queues
+from gateway.forwarding_broker import ForwardingBroker
 from gateway.pairing.backlog import Rotation
 from gateway.pairing.depth import (
+    EVERY,
+    JITTER,
     NOT_TOLD,
     OFTEN,
     OTHERS_RECEIVE,
@@ -237,16 +242,16 @@ async def test_the_rest_is_counted_and_unknown_if_the_secondary_doesnt_answer(
     faulty = FaultyBroker(inner=secondary)
     await nursery.start(faulty.run)
     depth = depth_of(faulty)
-    await secondary.send(QUEUES[0], [Message()] * 2)
-    two, held = await depth.left(), await depth.left(held=5)
+    await secondary.send(QUEUES[0], [Message()])
+    one, held = await depth.left(), await depth.left(held=5)
     async with secondary.open_receiver(QUEUES[0], ReceiveMode.RECEIVE_AND_DELETE) as receiver:
-        await receiver.receive(2)
+        await receiver.receive(1)
     empty = await depth.left()
     faulty.fault = lambda _operation, _entity: fault
     began = trio.current_time()
     unknown = await depth.left()
 
-    assert (two, held, empty, unknown) == (2, 5, 0, None)
+    assert (one, held, empty, unknown) == (1, 5, 0, None)
     assert trio.current_time() - began == seconds
 
 
@@ -300,7 +305,7 @@ async def test_without_the_right_to_list_ordered_queues_count_as_well(
     secondary: MemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery, there: int
 ) -> None:
     ordered = ordered_queues(LABEL)
-    for queue in ordered[:there]:
+    for queue in ordered[-there:]:
         await secondary.create_queue(queue, QueueProperties())
         await secondary.send(queue, [Message()])
     faulty = FaultyBroker(inner=secondary)
@@ -358,6 +363,37 @@ async def test_a_message_is_never_younger_than_nothing(
     reading = await depth.read(3, troubled=False)
 
     assert reading.oldest_age == 0.0
+
+
+@attrs.define(eq=False)
+class Unseen(ForwardingBroker):
+    """A namespace that offers no capability, so that it shows no message."""
+
+    forwards: ClassVar[frozenset[type]] = frozenset()
+    _inner: Broker
+
+    @property
+    def inner(self) -> Broker:
+        return self._inner
+
+
+class Refused(Unseen):
+    """A namespace whose messages may not be seen."""
+
+    async def peek(self, *_: object, **__: object) -> Sequence[Message]:
+        raise NotAuthorized("no")
+
+
+@pytest.mark.parametrize("kind", [Unseen, Refused])
+async def test_messages_that_the_secondary_doesnt_show_have_an_unknown_age(
+    secondary: MemoryBroker, autojump_clock: MockClock, kind: type[Unseen]
+) -> None:
+    await secondary.send(QUEUES[0], [Message()])
+
+    reading = await depth_of(kind(secondary)).read(3, troubled=False)
+
+    assert (reading.pending, reading.oldest_age) == (1, None)
+    assert reading.queues[QUEUES[0].name] == QueueDepth(pending=1, oldest_age=None)
 
 
 async def bury(secondary: Broker, queue: EntityPath, *reasons: str, **properties: str) -> None:
@@ -468,6 +504,7 @@ async def test_a_message_that_this_process_has_locked_is_added_where_the_seconda
     reading = await depth_of(secondary).read(3, troubled=True)
 
     assert (reading.pending, reading.locked_here) == (683, 681)
+    assert reading.queues[QUEUES[0].name].pending == 683
 
 
 async def test_while_others_may_have_locked_messages_the_depth_isnt_known(
@@ -619,6 +656,29 @@ async def test_in_an_outage_the_depth_is_sampled_each_minute_and_then_no_more(
     assert 4 <= len(pending) <= 7
 
 
+async def test_in_an_outage_without_messages_each_sample_is_a_new_reading(
+    secondary: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    """Also one that comes sooner than a minute after the last."""
+    depth = depth_of(secondary)
+    states = EntityStates(
+        options=PairOptions(label=LABEL, failover_interval=0.0),
+        clock=VirtualClock(),
+        observer=Events(),
+        rng=random.Random(1),
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(DepthSampler(depth=depth, states=states, rng=random.Random(1)).run)
+        states.force_over(EntityPath("orders"))
+        await trio.sleep(60 * 60)
+        nursery.cancel_scope.cancel()
+
+    moments = [sample.at for sample in depth.history]
+    pauses = [(after - before).total_seconds() for before, after in pairwise(moments)]
+    assert all(EVERY * (1 - JITTER) <= pause <= EVERY * (1 + JITTER) for pause in pauses)
+    assert min(pauses) < EVERY < max(pauses)
+
+
 async def test_gateways_that_lose_their_primary_together_dont_read_together(
     secondary: MemoryBroker, autojump_clock: MockClock
 ) -> None:
@@ -674,6 +734,15 @@ async def test_messages_that_a_gateway_diverted_before_it_ended_are_no_empty_bac
         await depth.read(3, troubled=False)
 
     assert depth.model.depth(VirtualClock()()).unknown == NEWS
+
+
+@pytest.mark.parametrize("part", ["model", "reader"])
+async def test_a_depth_keeps_the_parts_that_it_was_made_with(
+    secondary: MemoryBroker, part: str
+) -> None:
+    depth = depth_of(secondary)
+    with pytest.raises(attrs.exceptions.FrozenAttributeError):
+        setattr(depth, part, None)
 
 
 def gateways(diverted: dict[str, int]) -> tuple[ProcessRecord, ...]:
