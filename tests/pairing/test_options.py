@@ -11,6 +11,7 @@ from gateway.extensions.hedging.options import HedgingOptions, HedgingRule
 from gateway.pairing.options import (
     BacklogTimeToLive,
     EntityRule,
+    OnRefusedCredentials,
     OnUnknown,
     OnUnreachable,
     Oversized,
@@ -30,6 +31,8 @@ RANGES = [
     (PAIR, "send_timeout", SHORTEST, MOST),
     (PAIR, "attempt_timeout", SHORTEST, MOST),
     (PAIR, "suspect_wait", 0.0, MOST),
+    (PAIR, "slow_call_duration", SHORTEST, MOST),
+    (PAIR, "slow_call_rate", SHORTEST, 1.0),
     (PAIR, "busy_pause", SHORTEST, MOST),
     (PAIR, "backlog_queues", 1, 1000),
     (PAIR, "backlog_cooldown", SHORTEST, MOST),
@@ -48,6 +51,7 @@ RANGES = [
     (SyphonOptions, "rescan", SHORTEST, MOST),
     (SyphonOptions, "stall_after", SHORTEST, MOST),
     (SyphonOptions, "max_drain_rate", SHORTEST, MOST),
+    (SyphonOptions, "heartbeat_interval", 1.0, 3600.0),
 ]
 
 
@@ -80,11 +84,26 @@ def test_an_entity_may_leave_its_primary_and_a_full_one_is_the_callers_business(
 
 
 @pytest.mark.parametrize(
+    ("switched_off", "seconds"),
+    [
+        ({}, 2.0),
+        ({"slow_call_duration": None}, math.inf),
+        ({"slow_call_rate": None}, math.inf),
+    ],
+)
+def test_a_slow_answer_is_a_success_only_where_slowness_is_no_trouble(
+    switched_off: dict[str, None], seconds: float
+) -> None:
+    assert PAIR(**switched_off).slowest_success == seconds
+
+
+@pytest.mark.parametrize(
     ("kind", "words"),
     [
         (WhileSuspect, ["divert", "raise"]),
         (OnUnknown, ["divert", "raise"]),
         (OnUnreachable, ["divert", "raise"]),
+        (OnRefusedCredentials, ["raise", "divert"]),
         (UnknownEntity, ["divert", "refuse"]),
         (Oversized, ["refuse", "primary-only"]),
         (BacklogTimeToLive, ["deduct", "restart"]),
