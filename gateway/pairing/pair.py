@@ -17,7 +17,6 @@ from gateway.extensions.listing import parts
 from gateway.moments import Moments
 from gateway.pairing.additions import (
     Addition,
-    Kept,
     PairCore,
     PairDependencies,
     PairPeers,
@@ -80,11 +79,6 @@ class Pair:
     def in_order(self) -> SendsInOrder | None:
         """The ordered entities, as other gateways use them; None: there are none."""
         return next((each.in_order for each in self.additions if each.in_order is not None), None)
-
-    @property
-    def kept(self) -> Sequence[Kept]:
-        """The additions that have something in the state file."""
-        return [each.kept for each in self.additions if each.kept is not None]
 
     @property
     def sections(self) -> Readings:

@@ -224,3 +224,30 @@ async def test_refused_credentials_are_an_outage_where_that_is_wanted(harness: H
     await send(pair, message("3"))()
     await reaches(pair.states, State.PRIMARY)
     assert await send(pair, message("4"))() is PRIMARY
+
+
+async def test_a_return_that_a_receiver_shows_is_the_moment_for_a_probe(harness: Harness) -> None:
+    parts = harness.parts(failover_interval=INTERVAL, ping_interval=1800.0)
+    pair = parts.assemble()
+    await harness.nursery.start(pair.run)
+    harness.primary.fail(refuse(Unreachable, "connection refused"))
+    assert await send(pair, message("in the outage"))() is BACKLOG
+    await trio.sleep(2 * 3600.0)
+    harness.primary.heal()
+    await trio.sleep(10.0)
+    before = pair.states.state_of(ORDERS)
+
+    parts.dependencies.returns.notify()
+    await trio.sleep(10.0)
+
+    assert before is State.SECONDARY
+    assert pair.states.state_of(ORDERS) is State.PRIMARY
+
+
+async def test_a_pair_asks_its_primary_for_its_identity_before_a_client_comes(
+    harness: Harness,
+) -> None:
+    pair = await harness.pair()
+    await trio.sleep(1.0)
+
+    assert pair.destination.has_answered
