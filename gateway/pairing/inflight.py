@@ -46,7 +46,7 @@ class InFlight:
         return Reservation(self, entity, size, deadline, in_order)
 
     async def acquire(
-        self, entity: EntityPath, size: int, deadline: float, *, in_order: bool = False
+        self, entity: EntityPath, size: int, deadline: float, *, in_order: bool
     ) -> None:
         """Reserve `size` bytes until `release`. Waits and raises as `reserve` does."""
         with self._turns.acquire(entity.key if in_order else None) as turn:

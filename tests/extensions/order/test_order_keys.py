@@ -4,10 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.backlog import queue_name
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 from gateway.extensions.order.keys import is_ordered, key_of
-from gateway.extensions.order.queues import ORDERED_QUEUES
+from gateway.extensions.order.options import OrderLeaseMode
+from gateway.extensions.order.queues import ORDERED_QUEUES, lease_queue, ordered_queues
+from gateway.pairing.options import PairOptions
+from gateway.pairing.provision import backlog_paths, backlog_queues
+from tests.harness.options import made
 
 ORDERS = EntityPath("Orders")
 
@@ -54,6 +59,18 @@ def test_each_key_has_one_of_the_ordered_backlog_queues(session):
     key = key_of(ORDERS, Message(session_id=session))
 
     assert key.number in range(ORDERED_QUEUES)
+
+
+@pytest.mark.parametrize(
+    ("lease", "more"), [(OrderLeaseMode.OFF, []), (OrderLeaseMode.WAIT, [lease_queue("east")])]
+)
+def test_a_pair_with_ordered_entities_needs_their_queues_beside_the_usual_ones(lease, more):
+    ordered = {"ordered": ("orders",), "order_lease": lease}
+    options = made(PairOptions, label="east", backlog_queues=2, **ordered)
+    with_messages = [*(queue_name("east", index) for index in range(2)), *ordered_queues("east")]
+
+    assert backlog_paths(options) == with_messages
+    assert [queue.path for queue in backlog_queues(options)] == [*with_messages, *more]
 
 
 def test_a_digest_stays_what_it_is():
