@@ -26,7 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 from tempfile import TemporaryFile
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import attrs
 import trio
@@ -125,10 +125,12 @@ class ForkServer:
         stdin: BinaryIO | None = None,
         stdout: BinaryIO | None = None,
         variables: Mapping[str, str] = _NONE,
+        imports: Sequence[str] = (),
     ) -> ForkedProcess:
         """
         Start `python -m MODULE ARGUMENTS` in that folder; None: nothing to read, or written to
-        nowhere. `variables` are added to the environment after Python has read its own.
+        nowhere. `variables` are added to the environment after Python has read its own. The fork
+        server first imports the modules `imports`, and keeps them.
 
         Raises:
             ServerFailed: the fork server has ended.
@@ -142,6 +144,7 @@ class ForkServer:
                 "module": module,
                 "arguments": arguments,
                 "variables": dict(variables),
+                "imports": list(imports),
             }
         ).encode()
         try:
@@ -164,6 +167,7 @@ class ForkServer:
         variables: Mapping[str, str] = _NONE,
         *,
         module: str = "gateway",
+        imports: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[bytes]:
         """
         Run `python -m MODULE ARGUMENTS` in that folder to its end. Cancelled, it is killed. Raises
@@ -179,6 +183,7 @@ class ForkServer:
                 stdin=given,
                 stdout=printed,
                 variables=variables,
+                imports=imports,
             )
             try:
                 async with process.stderr:
@@ -229,11 +234,13 @@ class _Forking:
                     self._kill_all()
                     return None
                 *standard, ended = descriptors
+                asked = json.loads(request)
+                _import(asked["imports"])
                 pid = os.fork()
                 if pid == 0:
                     self._forget()
                     os.close(ended)
-                    return _enter(request, standard)
+                    return _enter(asked, standard)
                 for each in standard:
                     os.close(each)
                 self._watch(pid, ended)
@@ -267,14 +274,23 @@ class _Forking:
             os.close(ended)
 
 
-def _enter(request: bytes, standard: Sequence[int]) -> tuple[str, Sequence[str]]:
+def _import(modules: Sequence[str]) -> None:
+    """Import these modules, unless they are there. What lives then won't be garbage."""
+    missing = [each for each in modules if each not in sys.modules]
+    for each in missing:
+        import_module(each)
+    if missing:
+        gc.collect()
+        gc.freeze()
+
+
+def _enter(asked: Mapping[str, Any], standard: Sequence[int]) -> tuple[str, Sequence[str]]:
     """
     Make a forked process as `python -m` would find itself; return its module and its arguments.
     """
     for number, each in enumerate(standard):
         os.dup2(each, number)
         os.close(each)
-    asked = json.loads(request)
     os.chdir(asked["folder"])
     if not sys.flags.safe_path:
         sys.path[0] = asked["folder"]
@@ -283,11 +299,8 @@ def _enter(request: bytes, standard: Sequence[int]) -> tuple[str, Sequence[str]]
 
 
 def _main() -> None:
-    for module in walk_packages(gateway.__path__, "gateway."):
-        if not module.name.endswith(".__main__"):
-            import_module(module.name)
-    gc.collect()
-    gc.freeze()
+    found = [each.name for each in walk_packages(gateway.__path__, "gateway.")]
+    _import([each for each in found if not each.endswith(".__main__")])
     with socket.socket(fileno=int(sys.argv[1])) as control:
         asked = _Forking(control).serve()
     if asked is not None:

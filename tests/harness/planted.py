@@ -11,9 +11,13 @@ A planted bug is a diff of the package `gateway`, below a header of lines `key: 
 
 The diff is applied to a copy of the package, and a process of its own runs there. So nothing of the
 bug is left behind, and a diff changes the code as a person would, whatever is private.
+
+The process that calls a function is forked from one that has imported the package, since the
+imports are most of many calls. If a diff changes only the bodies of functions, the forked process
+puts them in the place of those that it has. Otherwise it starts again, in the copy.
 """
 
-import gc
+import atexit
 import os
 import pickle
 import re
@@ -22,11 +26,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Final, ParamSpec, TypeVar, cast
 
 import attrs
+import trio
+
+from tests.harness.fork_server import ForkServer
 
 ROOT: Final = Path(__file__).parents[2]
 REQUIRED: Final = frozenset({"name", "rule"})
@@ -89,7 +97,7 @@ class PlantedBug:
         Run `python ARGUMENTS` with the bug; return its exit code. Its output goes where ours goes.
         """
         with self._planted() as folder:
-            return subprocess.run(_command(*arguments), env=_environment(folder)).returncode
+            return subprocess.run([sys.executable, *arguments], env=environment(folder)).returncode
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """
@@ -102,11 +110,18 @@ class PlantedBug:
         with self._planted() as folder:
             question, answer = folder / "question", folder / "answer"
             question.write_bytes(pickle.dumps((function, args, kwargs)))
-            subprocess.run(
-                _command("-m", __name__, str(question), str(answer)),
-                env=_environment(folder),
-                check=True,
+            call = partial(
+                _fork_server().run,
+                Path.cwd(),
+                [str(folder), *_changed_files(self.path)],
+                variables={"PYTHONPATH": environment(folder)["PYTHONPATH"]},
+                module="tests.harness.planted_call",
+                imports=[function.__module__],
             )
+            done = trio.run(call)
+            sys.stdout.write(done.stdout.decode())
+            sys.stderr.write(done.stderr.decode())
+            done.check_returncode()
             return cast(T, pickle.loads(answer.read_bytes()))
 
     @contextmanager
@@ -132,12 +147,24 @@ def bugs_below(folder: Path) -> tuple[PlantedBug, ...]:
     return bugs
 
 
+@cache
+def _fork_server() -> ForkServer:
+    """The one of this process of tests; it ends with it."""
+    server = ForkServer.start(environment(ROOT))
+    atexit.register(server.end)
+    return server
+
+
+def _changed_files(diff: Path) -> list[str]:
+    return re.findall(r"^--- a/(.*)$", diff.read_text(), re.MULTILINE)
+
+
 def share_package(folder: Path, diff: Path) -> None:
     """
     Put the package into that folder, with copies of the files that the diff changes. All others are
     links, with their compiled form: the copy costs little, and only changed files are compiled.
     """
-    changed = {ROOT / name for name in re.findall(r"^--- a/(.*)$", diff.read_text(), re.MULTILINE)}
+    changed = {ROOT / name for name in _changed_files(diff)}
     parts = {parent for path in changed for parent in path.parents}
 
     def share(source: Path, target: Path) -> None:
@@ -169,27 +196,7 @@ def apply(diff: Path, folder: Path) -> None:
         raise ValueError(f"{diff.name} doesn't apply to gateway any more: {done.stderr.strip()}")
 
 
-def _command(*arguments: str) -> list[str]:
-    return [sys.executable, *arguments]
-
-
-def _environment(folder: Path) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """The one in which `gateway` is that of the folder, and `tests` and `benchmarks` are ours."""
     found = os.pathsep.join((str(folder), str(ROOT)))
     return {**os.environ, "PYTHONPATH": found, "PYTHONSAFEPATH": "1"}
-
-
-def _answer(question: Path, answer: Path) -> None:
-    # The function's module imports the whole package: most of a call, and none of it is garbage.
-    gc.disable()
-    function, args, kwargs = cast(
-        tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]],
-        pickle.loads(question.read_bytes()),
-    )
-    gc.freeze()
-    gc.enable()
-    answer.write_bytes(pickle.dumps(function(*args, **kwargs)))
-
-
-if __name__ == "__main__":
-    _answer(*map(Path, sys.argv[1:]))
