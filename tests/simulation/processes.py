@@ -146,7 +146,7 @@ class Installation:
             entity_cache=pair.entity_cache,
             destination=pair.destination,
             observer=pair.states.observer,
-            kept=pair.kept,
+            kept=[each.kept for each in pair.additions if each.kept is not None],
             disk=self.disk,
             life=life,
         )
