@@ -38,9 +38,9 @@ async def send_with(address: str, entity: str, name: str, key: str, body: bytes 
     return status
 
 
-async def take(address: str, entity: str, *, wait: int = 10) -> bytes | None:
+async def take(address: str, entity: str, *, wait: float = PATIENCE) -> bytes | None:
     """Receive and delete one message; None: there was none for `wait` seconds."""
-    path = f"/{entity}/messages/head?timeout={wait}"
+    path = f"/{entity}/messages/head?timeout={wait:g}"
     status, _, body = await request(address, "DELETE", path, patience=wait + PATIENCE)
     return body if status == 200 else None
 

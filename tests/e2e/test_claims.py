@@ -79,7 +79,9 @@ async def test_a_kill_loses_no_body_that_was_accepted(gateways: Gateways) -> Non
             over = True
         found: set[bytes] = set()
         # A message that is there may come late on a busy machine; then one look for more.
-        while body := await take(gateway.address, "orders", wait=1 if accepted <= found else 20):
+        while body := await take(
+            gateway.address, "orders", wait=1 if accepted <= found else PATIENCE
+        ):
             found.add(body)
 
     assert accepted <= found <= sent

@@ -8,6 +8,7 @@ import pytest
 from tests.e2e.commands import ADMIN, pairgate, pairgate_provision, with_fixed_port
 from tests.e2e.processes import Gateways, broker_config, pair_config
 from tests.e2e.rest import send, take
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ def colliding(primary: str, secondary: str, **changes: Any) -> str:
 async def arrived(address: str, wanted: int) -> list[bytes]:
     """The wanted messages, which may be late on a busy machine, and what is there besides."""
     found = []
-    while body := await take(address, "orders", wait=20 if len(found) < wanted else 1):
+    while body := await take(address, "orders", wait=PATIENCE if len(found) < wanted else 1):
         found.append(body)
     return sorted(found)
 

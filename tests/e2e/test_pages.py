@@ -244,7 +244,7 @@ async def test_the_worker_with_transactions_runs(gateways: Gateways) -> None:
         nursery.start_soon(run, gateway.folder, sys.executable, "-c", program)
         for number in (b"1", b"2"):
             assert (await send(gateway.address, "orders", number))[0] == 201
-        invoices = [await take(gateway.address, "invoices", wait=30) for _ in range(2)]
+        invoices = [await take(gateway.address, "invoices") for _ in range(2)]
         nursery.cancel_scope.cancel()
 
     assert all(invoice and b"invoice of" in invoice for invoice in invoices), invoices

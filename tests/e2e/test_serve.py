@@ -233,7 +233,7 @@ async def test_the_pair_starts_while_one_side_is_down(gateways: Gateways) -> Non
     await gateway.start()
     diverted = await send(gateway.address, "orders", b"one")
     await primary.start()
-    arrived = await take(primary.address, "orders", wait=20)
+    arrived = await take(primary.address, "orders")
 
     assert provisioned[0] == 0, provisioned
     assert sum(len(made["queues"]) for made in json.loads(provisioned[1])) == 11
@@ -333,7 +333,7 @@ async def test_a_backlog_can_be_moved_to_another_namespace(gateways: Gateways) -
 
     await gateways.start(config, command=["syphon", "--to", "elsewhere"])
 
-    assert await take(elsewhere.address, "orders", wait=20) == b"one"
+    assert await take(elsewhere.address, "orders") == b"one"
 
 
 async def test_the_spool_takes_what_neither_side_takes(gateways: Gateways) -> None:
@@ -350,7 +350,7 @@ async def test_the_spool_takes_what_neither_side_takes(gateways: Gateways) -> No
     await gateway.start()
 
     assert spooled == (201, "spool")
-    assert await take(primary.address, "orders", wait=20) == b"one"
+    assert await take(primary.address, "orders") == b"one"
 
 
 async def test_the_embedded_default_is_a_pair_that_serves(gateways: Gateways) -> None:

@@ -38,7 +38,7 @@ async def test_stuck_connections_are_replaced_in_both_directions(
     assert await take(gateway.address, "orders") == b"before"
 
     async def take_next() -> None:
-        while await take(gateway.address, "invoices") != b"again":
+        while await take(gateway.address, "invoices", wait=10) != b"again":
             pass
 
     with trio.fail_after(PATIENCE):

@@ -143,7 +143,7 @@ async def served_once(bound: socket.socket, folder: Path, address: str, body: by
         stderr=subprocess.DEVNULL,
     )
     try:
-        assert await take(address, "orders", wait=45) == body
+        assert await take(address, "orders") == body
     finally:
         process.terminate()
         with trio.fail_after(PATIENCE, shield=True):

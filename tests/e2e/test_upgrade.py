@@ -29,7 +29,7 @@ async def test_the_backlog_of_an_earlier_version_comes_home(
     await gateway.start()
 
     with trio.fail_after(PATIENCE):
-        bodies = [await take(north.address, "orders", wait=20) for _ in range(6)]
+        bodies = [await take(north.address, "orders") for _ in range(6)]
     assert sorted(filter(None, bodies)) == sorted(
         [b"before", b"last", *(f"in an outage {number}".encode() for number in range(4))]
     )

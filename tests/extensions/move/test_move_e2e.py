@@ -170,7 +170,7 @@ async def test_a_dead_letter_is_redriven_at_the_new_side(gateways: Gateways) -> 
     assert moved["report"]["dead_lettered"] == 1
     assert (code, "1 messages are on orders again" in output) == (0, True), errors
     with trio.fail_after(PATIENCE):
-        assert await take(gateway.address, "orders", wait=50) == b"a"
+        assert await take(gateway.address, "orders") == b"a"
 
 
 async def test_a_gateway_that_can_not_know_the_stages_does_not_start(gateways: Gateways) -> None:

@@ -112,7 +112,7 @@ envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
     await trio.sleep(2.5)  # `stages.SWITCH`, and a reading
 
     assert (await run(gateway.folder, "failback", DIVERTED))[0] == 0
-    found = {await take(gateway.address, DIVERTED, wait=20) for _ in range(5)}
+    found = {await take(gateway.address, DIVERTED) for _ in range(5)}
 
     assert accepted == [(201, "backlog")] * 5
     assert found == {b"%d" % number for number in range(5)}

@@ -275,7 +275,7 @@ async def test_a_redrive_that_is_stopped_tells_how_far_it_is_and_goes_on_with_th
         env=environment(),
     )
     assert process.stdout is not None
-    assert await take(found.primary.address, "misspelt", wait=30) is not None
+    assert await take(found.primary.address, "misspelt") is not None
     process.send_signal(signal.SIGINT)
     told = b"".join([chunk async for chunk in process.stdout])
     stopped = json.loads(told)
