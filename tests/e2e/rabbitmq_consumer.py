@@ -30,8 +30,8 @@ def main(port: int, queue: str) -> None:
         channel.queue_declare("own", exclusive=True)
         channel.queue_bind("own", "amq.topic", "news")
         channel.basic_qos(prefetch_count=10)
-        channel.basic_consume(queue, take)
         channel.basic_consume("own", take, exclusive=True)
+        channel.basic_consume(queue, take)  # the last: a consumer there shows that it is ready
         while not select.select([sys.stdin], [], [], 0)[0]:
             connection.process_data_events(time_limit=0.2)
         before = -1

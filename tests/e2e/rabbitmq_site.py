@@ -51,15 +51,33 @@ class Site:
         return pika_connection(port, **how)
 
     async def mend(self) -> None:
-        """Start the broker; return when the outage is over."""
+        """Start the broker, which is down; return when the outage is over."""
+        before = self.gateway.count("outage_over")  # of outages that were stalls of the machine
         await self.broker.start()
-        await self.gateway.until(lambda: self.gateway.count("outage_over") > 0, PATIENCE)
+        await self.gateway.until(lambda: self.gateway.count("outage_over") > before, PATIENCE)
+
+    async def emptied(self) -> None:
+        """Return when no message is at the backlog, by what the gateway has told last."""
+        moves = {"diverted", "syphoned"}
+
+        def is_empty() -> bool:
+            told = (line["event"] for line in reversed(self.gateway.log))
+            return (
+                next((each for each in told if each in {*moves, "backlog_empty"}), "") not in moves
+            )
+
+        await self.gateway.until(is_empty, PATIENCE)
 
     def depth(self, queue: str = "orders") -> int:
+        return int(self._declared(queue).message_count)
+
+    def consumers(self, queue: str) -> int:
+        return int(self._declared(queue).consumer_count)
+
+    def _declared(self, queue: str) -> Any:
         connection = self.connect(direct=True)
         try:
-            declared = connection.channel().queue_declare(queue, passive=True)
-            return int(declared.method.message_count)
+            return connection.channel().queue_declare(queue, passive=True).method
         finally:
             connection.close()
 

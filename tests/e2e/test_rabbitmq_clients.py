@@ -39,7 +39,7 @@ BEFORE = 50  # messages
 async def is_killed(site: Site) -> None:
     """The broker is killed, and comes back; meanwhile an application starts."""
     await site.broker.kill()
-    await site.gateway.seen("namespace_lost")
+    await site.gateway.until(lambda: is_lost(site), PATIENCE)
     await blocking(site.start_in_outage)
     await trio.sleep(2)
     await site.broker.start()
@@ -48,9 +48,20 @@ async def is_killed(site: Site) -> None:
 async def freezes(site: Site) -> None:
     """The broker freezes, and goes on."""
     await servers.freeze(site.broker.pid)
-    await site.gateway.seen("entity_state_changed")
+    await site.gateway.until(lambda: has_left(site), PATIENCE)
     await trio.sleep(2)
     os.kill(site.broker.pid, signal.SIGCONT)
+
+
+def is_lost(site: Site) -> bool:
+    return site.gateway.count("namespace_lost") > site.gateway.count("namespace_back")
+
+
+def has_left(site: Site) -> bool:
+    """True while an entity isn't at the primary, by its last state."""
+    lines = [line for line in site.gateway.log if line["event"] == "entity_state_changed"]
+    states = {line["entity"]: line["after"] for line in lines}
+    return any(state != "primary" for state in states.values())
 
 
 async def has_outage(site: Site, outage: Callable[[Site], Awaitable[None]]) -> None:
@@ -58,11 +69,21 @@ async def has_outage(site: Site, outage: Callable[[Site], Awaitable[None]]) -> N
     await until_depth(site, BEFORE)
     for kind in BINDINGS:  # the second was published when the gateway had confirmed the first
         await until_depth(site, 2, kind)
+    await until_consumed(site, TAKEN)  # in an outage nobody declares a queue of its own
     await blocking(site.declare)
+    before = site.gateway.count("outage_over")  # of outages that were stalls of the machine
     await outage(site)
-    await site.gateway.until(lambda: site.gateway.count("outage_over") > 0, PATIENCE)
+    await site.gateway.until(lambda: site.gateway.count("outage_over") > before, PATIENCE)
     depth = await blocking(site.depth)
     await until_depth(site, depth + BEFORE)
+
+
+async def until_consumed(site: Site, queue: str) -> None:
+    with trio.fail_after(PATIENCE):
+        while True:
+            if await blocking(site.consumers, queue):
+                return
+            await trio.sleep(LOOK)
 
 
 async def until_taken(site: Site, results: dict[str, Any]) -> None:
@@ -108,6 +129,7 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
             nursery.start_soon(pass_tasks)
             await has_outage(here, outage)
             end.set()
+        await here.emptied()
         code = await here.gateway.stop()
         found = await blocking(here.drained)
         routed = await blocking(all_routed, here)
