@@ -29,7 +29,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.message import AcceptedBy, Complete, Delivery
 from gateway.ports import Broker, Receiver
 from tests.e2e.plain_rest import KEY, KEY_NAME, PlainRest
-from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.processes import PATIENT, GatewayProcess, Gateways, broker_config, pair_config
 from tests.harness.patience import PATIENCE
 
 LABEL: Final = "east"
@@ -68,6 +68,7 @@ class Installation:
     syphons: int = 1  # processes; 0: inside the gateway
     rate: float = 25.0  # sends/s of each producer; those of batches send less often
     pairing: Mapping[str, object] = attrs.field(factory=dict)
+    is_patient: bool = False  # where no side hangs: then a stall of the machine is no outage
     primary: GatewayProcess = attrs.field(init=False)
     secondary: GatewayProcess = attrs.field(init=False)
     gateway: GatewayProcess = attrs.field(init=False)
@@ -97,10 +98,18 @@ class Installation:
             if line["after"] == "suspect" and NO_ANSWER.search(line["reason"])
         ]
         # One chunk of the syphon's; all sends to one entity that were on their way, and its trials.
-        return self._excused + len(held) * SYPHON_BATCH + len(suspect) * (2 + TRIALS) * BATCH
+        unanswered = len(held) * SYPHON_BATCH + len(suspect) * (2 + TRIALS) * BATCH
+        return self._excused + unanswered + self._told
+
+    @property
+    def _told(self) -> int:
+        """The copies that gateways told of: a machine that stalls may fail no entity over."""
+        diverted = [line["messages"] for line in self._logged("diverted") if line["in_doubt"]]
+        return sum(diverted) + sum(line["messages"] for line in self._logged("sent_twice"))
 
     def _logged(self, event: str) -> list[dict[str, Any]]:
-        lines = [line for process in self.processes for line in process.log]
+        # Of further gateways of a test, too.
+        lines = [line for process in self.gateways.processes for line in process.log]
         return [line for line in lines if line.get("event") == event]
 
     async def start(self) -> None:
@@ -126,13 +135,15 @@ class Installation:
             "send_timeout": f"{LONGEST_SEND}s",
             "backlog_cooldown": "1s",
             "enable_syphon": self.syphons == 0,
+            **(PATIENT if self.is_patient else {}),
             **self.pairing,
         }
-        config = pair_config(primary, secondary, **options) + SYPHON
+        syphon = SYPHON.replace('"2s"\nunknown', '"30s"\nunknown') if self.is_patient else SYPHON
+        config = pair_config(primary, secondary, **options) + syphon
         self.gateway = self.gateways.prepare(config, name="gateway")
         alone, _, _ = config.partition("[[endpoints]]")
         self.syphon = [
-            self.gateways.prepare(alone + SYPHON, name=f"syphon-{n}", command=("syphon",))
+            self.gateways.prepare(alone + syphon, name=f"syphon-{n}", command=("syphon",))
             for n in range(self.syphons)
         ]
 

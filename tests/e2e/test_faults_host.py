@@ -125,7 +125,7 @@ async def test_a_primary_whose_disk_can_only_be_read_is_left(gateways: Gateways)
 
 
 async def test_slow_syncs_of_the_primary_are_waited_for(gateways: Gateways) -> None:
-    run = await started(gateways)
+    run = await started(gateways, is_patient=True)
 
     slow = [f"{call}:delay_enter={SLOW_SYNC}" for call in ("fdatasync", "fsync")]
     async with under_load(run), injected(run.primary.pid, *slow):
@@ -190,7 +190,7 @@ async def test_a_gateway_that_can_start_no_thread_diverts_and_comes_back(
 async def test_a_gateway_with_hardly_any_processor_time_fails_nothing_over(
     gateways: Gateways,
 ) -> None:
-    run = await started(gateways, rate=1.0)
+    run = await started(gateways, rate=1.0, is_patient=True)
 
     async with under_load(run):
         for _ in range(40):
@@ -203,7 +203,7 @@ async def test_a_gateway_with_hardly_any_processor_time_fails_nothing_over(
 
 
 async def test_a_queue_that_grows_on_the_primary_is_no_trouble(gateways: Gateways) -> None:
-    run = await started(gateways, rate=60.0)
+    run = await started(gateways, rate=60.0, is_patient=True)
 
     async with under_load(run):
         await more(run, AcceptedBy.PRIMARY, 4000)
@@ -245,7 +245,7 @@ async def test_a_primary_whose_clock_is_minutes_off_is_no_trouble(
 ) -> None:
     clock = WallClock(tmp_path / "clock")
     gateways.environments["primary"] = clock.environment
-    run = await started(gateways)
+    run = await started(gateways, is_patient=True)
 
     async with under_load(run):
         for seconds in (TWENTY_MINUTES, -TWENTY_MINUTES, 0.0):
@@ -262,7 +262,7 @@ async def test_a_gateway_whose_clock_is_hours_behind_fails_nothing_over(
     """The primary takes its tokens for expired: that is a mistake and no outage."""
     clock = WallClock(tmp_path / "clock")
     gateways.environments["gateway"] = clock.environment
-    run = await started(gateways)
+    run = await started(gateways, is_patient=True)
 
     async with under_load(run):
         await clock.step(-TWO_HOURS)

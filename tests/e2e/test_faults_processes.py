@@ -59,7 +59,7 @@ async def test_a_slow_way_to_the_primary_loses_nothing(gateways: Gateways) -> No
 async def test_a_primary_that_only_the_syphon_reaches_makes_no_ping_pong(
     gateways: Gateways,
 ) -> None:
-    run, proxy = await proxied(gateways, syphons=1, pairing=AT_ONCE)
+    run, proxy = await proxied(gateways, syphons=1, pairing=AT_ONCE, is_patient=True)
     [syphon] = run.syphon
     syphon.config = syphon.config.replace(f":{proxy.port}", f":{run.primary.port}")
     await syphon.stop()
@@ -71,6 +71,7 @@ async def test_a_primary_that_only_the_syphon_reaches_makes_no_ping_pong(
         proxy.reset_all()
         await more(run, AcceptedBy.BACKLOG, 60)
         await until(lambda: run.syphoned >= 60)
+        await until(lambda: failovers(run) >= len(ENTITIES))
         moves = failovers(run)
         proxy.fault = Pass()
 
@@ -81,7 +82,7 @@ async def test_a_primary_that_only_the_syphon_reaches_makes_no_ping_pong(
 async def test_a_flapping_primary_moves_an_entity_no_more_than_it_flaps(
     gateways: Gateways,
 ) -> None:
-    run, proxy = await proxied(gateways, pairing=AT_ONCE)
+    run, proxy = await proxied(gateways, pairing=AT_ONCE, is_patient=True)
 
     async with under_load(run):
         for _ in range(FLAPS):
@@ -149,7 +150,7 @@ async def test_a_primary_that_moves_to_another_address_is_found(
 
 
 async def test_a_primary_that_comes_back_empty_gets_what_was_diverted(gateways: Gateways) -> None:
-    run = await started(gateways)
+    run = await started(gateways, is_patient=True)
     with trio.fail_after(PATIENCE):
         async with client(run.gateway) as producer:
             await producer.send(EntityPath("orders"), [Message(message_id="forgotten")])
@@ -222,7 +223,7 @@ async def test_a_syphon_that_dies_at_one_message_again_and_again_moves_the_other
 
 
 async def test_gateways_with_another_view_each_lose_nothing(gateways: Gateways) -> None:
-    run = await started(gateways, syphons=1)
+    run = await started(gateways, syphons=1, is_patient=True)
     proxies = [ChaosProxy("127.0.0.1", run.primary.port, rng=random.Random(n)) for n in range(3)]
     others: list[GatewayProcess] = []
     traffics = [Traffic(deadline=LONGEST_SEND) for _ in proxies]
@@ -258,7 +259,7 @@ async def test_gateways_with_another_view_each_lose_nothing(gateways: Gateways) 
 async def test_a_syphon_with_the_sides_confused_or_of_another_pair_moves_nothing(
     gateways: Gateways,
 ) -> None:
-    run = await started(gateways, syphons=1)
+    run = await started(gateways, syphons=1, is_patient=True)
     [syphon] = run.syphon
     await syphon.stop()
     wrong = {
@@ -288,7 +289,7 @@ async def test_a_syphon_with_the_sides_confused_or_of_another_pair_moves_nothing
 async def test_a_backlog_of_more_queues_than_are_configured_now_comes_home(
     gateways: Gateways,
 ) -> None:
-    run = await started(gateways)
+    run = await started(gateways, is_patient=True)
     last = backlog.queue_name(LABEL, 3)
     await run.kill(run.primary)
     async with client(run.gateway) as producer, client(run.secondary) as secondary:

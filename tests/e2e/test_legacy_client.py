@@ -204,7 +204,7 @@ async def test_legacy_client_publishes_and_subscribes_unmodified(
 async def test_the_legacy_clients_subscribers_get_what_was_sent_in_an_outage(
     gateways: Gateways,
 ) -> None:
-    run = Installation(gateways=gateways, syphons=0)
+    run = Installation(gateways=gateways, syphons=0, is_patient=True)
     await run.start()
     made = await run_legacy_client(run.gateway.port, "make_news")
     await run.kill(run.primary)
@@ -221,7 +221,7 @@ async def test_the_legacy_clients_subscribers_get_what_was_sent_in_an_outage(
 
 @pytest.mark.slow
 async def test_the_legacy_client_notices_no_outage_of_the_primary(gateways: Gateways) -> None:
-    run = Installation(gateways=gateways, syphons=0)
+    run = Installation(gateways=gateways, syphons=0, is_patient=True)
     await run.start()
     await run.kill(run.primary)
 
