@@ -14,15 +14,16 @@ const { setTimeout: pause } = require("node:timers/promises");
 const WebSocket = require("ws");
 
 const [CONNECTION, OPTIONS, ...PARTS] = process.argv.slice(2);
-const LOCK = 5000; // milliseconds
-const WAIT = 10000; // for a message that is there
+const LOCK = 15000; // milliseconds: longer than the machine stalls
+const WAIT = 60000; // for a message that is there
+const SOON = 20000; // a scheduled message is seen, and one of them cancelled, before
 const LARGE = 700000;
 // How the other SDK calls the same errors.
 const NAMES = { UnauthorizedAccess: "ServiceBusAuthentication", ServiceTimeout: "OperationTimeout", GeneralError: "ServiceBus" };
 
 function client(connection = CONNECTION) {
   const { retry_total: maxRetries, transport_type: transport } = JSON.parse(OPTIONS);
-  const retryOptions = { maxRetries, retryDelayInMs: 1000, timeoutInMs: 15000 };
+  const retryOptions = { maxRetries, retryDelayInMs: 1000, timeoutInMs: 60000 };
   const webSocketOptions = transport === "AmqpOverWebsocket" ? { webSocket: WebSocket } : undefined;
   return new ServiceBusClient(connection, { retryOptions, webSocketOptions });
 }
@@ -129,7 +130,7 @@ const parts = {
   async scheduling(service) {
     return using(service.createSender("scheduling"), (sender) =>
       using(service.createReceiver("scheduling"), async (receiver) => {
-        const due = new Date(Date.now() + 5000);
+        const due = new Date(Date.now() + SOON);
         const several = [{ body: "later" }, { body: "never" }];
         const numbers = await sender.scheduleMessages(several, due);
         await sender.sendMessages({ body: "by property", scheduledEnqueueTimeUtc: due });

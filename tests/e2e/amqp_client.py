@@ -36,7 +36,8 @@ from azure.servicebus.management import (
 
 KIND, CONNECTION, OPTIONS, *PARTS = sys.argv[1:]
 API = aio if KIND == "asyncio" else servicebus
-LOCK = timedelta(seconds=5)
+LOCK = timedelta(seconds=15)  # longer than the machine stalls
+SOON = timedelta(seconds=20)  # a scheduled message is seen, and one of them cancelled, before
 WAIT = 60  # seconds for a message that is there
 LARGE = 700_000
 
@@ -183,7 +184,7 @@ async def properties(service):
 
 async def scheduling(service):
     async with opened(service.get_queue_sender("scheduling")) as sender:
-        due = datetime.now(UTC) + timedelta(seconds=5)
+        due = datetime.now(UTC) + SOON
         several = [ServiceBusMessage("later"), ServiceBusMessage("never")]
         numbers = await do(sender.schedule_messages(several, due))
         later = ServiceBusMessage("by property", scheduled_enqueue_time_utc=due)

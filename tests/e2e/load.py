@@ -20,7 +20,7 @@ RECEIVERS: Final = 4
 PAUSE: Final = 0.03  # seconds after an accepted send: all are received one by one in the end
 # Seconds for which the Node SDK waits for an answer, and then sends again: a drain must leave no
 # message without one.
-SDK_TIMEOUT: Final = 15.0
+SDK_TIMEOUT: Final = 60.0
 
 
 async def pair_before_brokers(gateways: Gateways, **pairing: object) -> str:
@@ -123,14 +123,15 @@ class Load:
 async def bodies(gateway: GatewayProcess, expected: set[str]) -> set[str]:
     """The bodies of the sends over REST, and the ids of those of the SDK; until all have come."""
     found = set[str]()
+    limit = trio.current_time() + PATIENCE
 
     async def receive() -> None:
-        while not expected <= found:
+        while not expected <= found and trio.current_time() < limit:
             status, headers, body = await request(
                 gateway.address, "DELETE", "/orders/messages/head?timeout=5"
             )
             if status != 200:
-                return
+                continue
             name = json.loads(headers["brokerproperties"])["MessageId"]
             found.add(name if name.startswith("node ") else body.decode())
 

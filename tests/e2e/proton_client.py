@@ -420,10 +420,10 @@ def refusals():
 
 def heartbeats():
     """Each side ends a connection on which it hears nothing for so long; under two is refused."""
-    with connected(heartbeat=4) as connection:
+    with connected(heartbeat=12) as connection:  # longer than the machine stalls
         sender = sender_of(connection, "heartbeats")
         try:
-            connection.wait(lambda: False, timeout=9)
+            connection.wait(lambda: False, timeout=26)
         except Timeout:
             sender.send(Message(body="still there"))
         return take(receiver_of(connection, "heartbeats"), 1)

@@ -10,14 +10,14 @@ from gateway.domain.entity import EntityPath
 from tests.e2e.installation import client
 from tests.e2e.processes import ROOT, Gateways, broker_config, environment
 from tests.e2e.senders import CREDENTIALS
+from tests.harness.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
 MODULES = ROOT / ".node" / "node_modules"
 CROWD = ROOT / "tests" / "e2e" / "amqp_crowd.js"
 SOME = 300
-START = 90.0  # seconds until some messages are accepted, on a busy machine
-PATIENCE = 45.0  # seconds of a drain; without an answer the SDK waits for a minute
+DRAIN = 50.0  # seconds; without an answer the SDK waits for a minute
 ORDERS = EntityPath("orders")
 
 
@@ -35,7 +35,7 @@ async def test_sigterm_leaves_no_send_without_its_answer(gateways: Gateways) -> 
     stopping = False
     rest = b""
 
-    with trio.fail_after(START) as limit:
+    with trio.fail_after(PATIENCE) as limit:
         async for chunk in crowd.stdout:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
@@ -44,7 +44,7 @@ async def test_sigterm_leaves_no_send_without_its_answer(gateways: Gateways) -> 
             if len(told["accepted"]) >= SOME and not stopping:
                 broker.nursery.start_soon(broker.stop)
                 stopping = True
-                limit.deadline = trio.current_time() + PATIENCE
+                limit.deadline = trio.current_time() + DRAIN
         assert await crowd.wait() == 0
     await broker.wait()
     await broker.start()

@@ -171,7 +171,7 @@ async def test_a_syphon_elsewhere_reads_its_keys_again_and_tells_which_it_has(
     refused = await rotate(gateway, "envelope", "--use", "--wait", "0")
     after = gateway.config_file.read_text()
     syphon.config_file.write_text(KEYS.sub(fresh[0], syphon.config_file.read_text()))
-    both = await keys(gateway, "envelope", "--wait", "60")
+    both = await keys(gateway, "envelope", "--wait", f"{PATIENCE:g}")
 
     told = {each["process"].split()[0]: each["keys"] for each in alone["processes"]}
     assert told["syphon"] == ["1"]

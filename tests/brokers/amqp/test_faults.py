@@ -123,10 +123,10 @@ async def test_a_peer_that_is_frozen_is_found_by_its_silence():
 
 
 async def test_a_quiet_connection_stays_open():
-    async with wired(idle_timeout=8.0) as wire:
+    async with wired(idle_timeout=16.0) as wire:  # longer than the machine stalls
         await wire.broker.send(ORDERS, numbered(1))
         before = set(wire.proxy.links)
-        await trio.sleep(16.5)  # silence is noticed after once to twice the timeout
+        await trio.sleep(32.5)  # silence is noticed after once to twice the timeout
         await wire.broker.send(ORDERS, numbered(2))
 
         assert set(wire.proxy.links) == before
@@ -228,7 +228,7 @@ async def test_tokens_are_renewed_while_links_are_there(monkeypatch):
         return claim(authorizer, header)
 
     monkeypatch.setattr(Authorizer, "claim", noted)
-    async with served() as house, client(house.port, token_lifetime=3.0) as broker:
+    async with served() as house, client(house.port, token_lifetime=10.0) as broker:
         await house.broker.create_queue(ORDERS, QueueProperties())
         async with broker.open_receiver(ORDERS) as receiver:
             await broker.send(ORDERS, numbered(1))

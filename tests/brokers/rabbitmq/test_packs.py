@@ -19,8 +19,8 @@ from tests.harness.patience import PATIENCE
 pytestmark = pytest.mark.live
 
 ORDERS = EntityPath("orders")
-LOCK = 4.0  # seconds
-WORK = 0.5  # seconds for each message
+LOCK = 12.0  # seconds: longer than the machine stalls
+WORK = 1.5  # seconds for each message
 MANY = 12
 
 

@@ -61,7 +61,7 @@ async def test_outages_are_rehearsed_and_nothing_is_lost(gateways: Gateways) -> 
         "--load",
         "two",
         "--for",
-        "3s",
+        "10s",
         "--fault",
         "hang",
         "--yes",

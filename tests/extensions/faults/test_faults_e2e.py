@@ -53,7 +53,7 @@ def test_an_outage_without_end_is_raised_after_a_while(pairgate, client):
     queue = pairgate.new_queue()
     fault = pairgate.fault("fail", entity=queue, operation="send")
     with pytest.raises(ServiceBusError), client.get_queue_sender(queue) as sender:
-        send(sender, "4711", patience=5.0, pause=0.1)
+        send(sender, "4711", patience=20.0, pause=1.0)
     assert fault.times > 1
 """
 KINDS = ("busy", "fail", "detach", "drop", "lose", "delay")
