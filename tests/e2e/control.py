@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from gateway.changes import Changes
-from tests.e2e.commands import ADMIN, pairgate_provision, with_fixed_port
+from tests.e2e.commands import ADMIN, pairgate_provision, status_at, with_fixed_port
 from tests.e2e.processes import (
     GatewayProcess,
     Gateways,
@@ -78,11 +78,12 @@ async def under_load(gateway: GatewayProcess, every: float = EVERY) -> Any:
         load.stopping.set()
 
 
-async def start_pair(gateways: Gateways, **pairing: object) -> list[GatewayProcess]:
+async def start_pair(gateways: Gateways, more: str = "", **pairing: object) -> list[GatewayProcess]:
+    """Start two brokers and a gateway before them; `more` are further tables of its file."""
     primary = await gateways.start(broker_config("orders"), name="primary")
     secondary = await gateways.start(broker_config(), name="secondary")
     config = pair_config(primary.address, secondary.address, backlog_queues=2, **pairing) + ADMIN
-    config += '\n[audit]\nfile = "audit.jsonl"\n'
+    config += f'\n[audit]\nfile = "audit.jsonl"\n{more}'
     await pairgate_provision(gateways, config)
     gateway = await gateways.start(config, name="gateway")
     await with_fixed_port(gateway)
@@ -111,3 +112,13 @@ def post(gateway: GatewayProcess, action: str, order: dict[str, object]) -> dict
 
 async def order(gateway: GatewayProcess, action: str, **fields: object) -> dict[str, Any]:
     return await trio.to_thread.run_sync(post, gateway, action, fields)
+
+
+async def until_it_holds_back(syphon: GatewayProcess) -> None:
+    """Return once it tells the pin, and nothing is on its way to the primary."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            pair = (await status_at(syphon.ports[-1]))["pair"]
+            if pair["pins"] and not pair["syphon"]["copies"].get("sending"):
+                return
+            await trio.sleep(0.2)

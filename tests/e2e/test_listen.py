@@ -37,7 +37,7 @@ from tests.harness.servers import kill
 pytestmark = pytest.mark.slow
 
 # The lock duration: so long the messages of a killed listener stay locked.
-LOCK = timedelta(seconds=5)
+LOCK = timedelta(seconds=20)
 SENT = [str(number) for number in range(400)]  # Azurite is the slower the more it holds
 DEFINITIONS = "rabbitmq-definitions.json"  # of users and their rights
 NOTE_SOME = ("--python", "tests.e2e.handlers:note_until_told_to_end")
@@ -316,12 +316,15 @@ import http.server, sys, time
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     rest = 0.0
+    has_refused = True  # it does so after each message, also if the next one comes late
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if time.monotonic() < Handler.rest:
+        if not Handler.has_refused or time.monotonic() < Handler.rest:
+            Handler.has_refused = True
             self.send_response(429)
             self.send_header("Retry-After", "1")
         else:
+            Handler.has_refused = False
             Handler.rest = time.monotonic() + 1.0
             with open("notes", "ab") as notes:
                 notes.write(body + b"\\n")

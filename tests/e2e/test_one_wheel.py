@@ -15,7 +15,7 @@ from tests.brokers.rabbitmq.nodes import client as rabbitmq_client
 from tests.brokers.storage_queue.azurites import client as azurite_client
 from tests.brokers.storage_queue.azurites import url_of
 from tests.e2e.commands import ADMIN, admin_of, pairgate_provision, status_at, with_fixed_port
-from tests.e2e.control import order, under_load
+from tests.e2e.control import order, under_load, until_it_holds_back
 from tests.e2e.installation import client
 from tests.e2e.processes import (
     ENVELOPE_VARIABLE,
@@ -118,16 +118,6 @@ send_timeout = "60s"
 slow_call_duration = "off"
 envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
 """
-
-
-async def until_it_holds_back(syphon: GatewayProcess) -> None:
-    """Return once it tells the pin, and nothing is on its way to the primary."""
-    with trio.fail_after(PATIENCE):
-        while True:
-            pair = (await status_at(syphon.ports[0]))["pair"]
-            if pair["pins"] and not pair["syphon"]["copies"].get("sending"):
-                return
-            await trio.sleep(0.2)
 
 
 async def until_it_has(site: Site, messages: int) -> None:

@@ -39,6 +39,8 @@ MOVING: Final = f"{WAY_HOME} === 'moving'"
 EMPTY: Final = f"{WAY_HOME} === 'empty'"
 LOST: Final = "document.getElementById('lost').textContent"
 WELL: Final = "all is well"
+# A backlog of some hundred messages moves for seconds: each tool sees it, also a busy one.
+SLOWLY: Final = "\n[pairing.syphon]\nmax_drain_rate = 50.0\n"
 OVER: Final = "after=secondary reason"
 RETURNED: Final = "after=primary reason"
 
@@ -142,7 +144,7 @@ def moment(event: dict[str, Any]) -> float:
 
 
 async def test_an_outage_is_told_by_the_tools_alone(gateways: Gateways, chromium: Browser) -> None:
-    primary, _, gateway = await start_pair(gateways, **IMPATIENT)
+    primary, _, gateway = await start_pair(gateways, SLOWLY, **IMPATIENT)
     page, pipe = Page(gateway, chromium), InPipe(gateway)
     status = AtTerminal(gateway, "status", "--watch")
     events = AtTerminal(gateway, "events", "--follow")

@@ -16,7 +16,7 @@ import trio
 
 from gateway.demo.ports import free_port
 from tests.e2e.commands import ADMIN, admin_of, get, status_at, with_fixed_port
-from tests.e2e.control import order, under_load
+from tests.e2e.control import order, under_load, until_it_holds_back
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rabbitmq_nodes import EXAMPLES, VHOST, ExampleNode, ExampleNodes
 from tests.e2e.rabbitmq_pair import ORDERS, SECRET, known_secret, provision
@@ -35,7 +35,7 @@ OFTEN: Final = "" if WATCHED >= 60 else '\n[pairing.syphon]\nrescan = "1s"\nstal
 FAILS: Final = re.compile(r"pairgate_namespace_ability\{.*\} 0(\.0)?")
 # The time and the level of a line of the broker's log.
 ERROR: Final = re.compile(r"(\S+ \S+) \[error\]")
-FOLLOWED: Final = 3.0  # seconds: a syphon reads every two
+FOLLOWED: Final = 3.0  # seconds: each process reads the orders every two
 TROUBLE: Final = ("error", "critical", "warning")
 
 
@@ -173,13 +173,13 @@ async def test_all_processes_follow_one_order_and_tell_of_each_other(
         async with under_load(gateway) as load:
             await load.more("primary")
             over = await order(gateway, "failover", targets=["*"], reason="maintenance")
-            await trio.sleep(FOLLOWED)
+            await until_it_holds_back(syphon)
             before = await on_primary()
             await load.more("backlog", 30)
             await syphon.kill()
             await syphon.start()
             await load.more("backlog", 30)
-        told = [(await look(each))[0] for each in (gateway, sidecar, syphon)]
+        told = await until_they_agree(gateway, sidecar, syphon)
         await gateway.kill()
         await gateway.start()
         await trio.sleep(FOLLOWED)
@@ -190,12 +190,21 @@ async def test_all_processes_follow_one_order_and_tell_of_each_other(
                 await trio.sleep(0.2)
 
     assert (over["after"]["not_reached"], before) == ([], during)
-    states = [(status["progress"], status["pair"]["backlog"]) for status in told]
-    assert {progress["state"] for progress, _ in states} == {"held-back"}, states
-    assert len({json.dumps(status["problems"]) for status in told}) == 1
     for status in told:  # the killed one counts as alive for a while
         syphons = status["pair"]["backlog"]["syphons"]
         assert syphons["alive"][0]["process"] == "syphon"
         assert syphons["consumers"] == 0
     # A broker may also report how it ends the channels of a process that was killed.
     assert not [line for each in logs for line in each.errors if " caused a " in line]
+
+
+async def until_they_agree(*processes: GatewayProcess) -> list[Any]:
+    """Return what they tell once all hold back, and tell the same problems."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            told = [(await look(each))[0] for each in processes]
+            states = {status["progress"]["state"] for status in told}
+            problems = {json.dumps(status["problems"]) for status in told}
+            if states == {"held-back"} and len(problems) == 1:
+                return told
+            await trio.sleep(0.2)

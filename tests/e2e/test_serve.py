@@ -16,10 +16,11 @@ from gateway.config.source import DEFAULT
 from gateway.domain import backlog
 from tests.command_line import PATIENTLY
 from tests.e2e.backlog_home import bring_home
-from tests.e2e.commands import pairgate, with_fixed_port
+from tests.e2e.commands import ADMIN, get, pairgate, samples, with_fixed_port
 from tests.e2e.installation import client
 from tests.e2e.processes import (
     KEY_VARIABLE,
+    GatewayProcess,
     Gateways,
     broker_config,
     environment,
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.slow
 
 GRACE = 'limits.grace = "1h"\n'  # a drain that waits for its end is missing after `PATIENCE`
 HOUR = 3600
+LOOK = 0.1
 LONG_WAITS = f'limits.rest.longest_wait = "{HOUR}s"\n'
 FREE_PORTS = re.sub(r'"127.0.0.1:\d+"', '"127.0.0.1:0"', DEFAULT)
 
@@ -55,16 +57,18 @@ async def test_a_killed_broker_has_what_it_acknowledged(gateways: Gateways) -> N
 
 
 async def test_sigterm_drains_and_exits_0(gateways: Gateways) -> None:
-    broker = await gateways.start(GRACE + LONG_WAITS + broker_config("orders"))
+    broker = await gateways.start(GRACE + LONG_WAITS + broker_config("orders") + ADMIN)
     answers: list[bytes | None] = []
 
     async def wait_for_a_message() -> None:
         answers.append(await take(broker.address, "orders", wait=HOUR))
 
+    before = await commits(broker)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait_for_a_message)
-        await broker.seen("connection_opened")
-        await trio.sleep(0.5)  # the request follows
+        with trio.fail_after(PATIENCE):
+            while await commits(broker) == before:  # noqa: ASYNC110 of another process
+                await trio.sleep(LOOK)
         with trio.fail_after(PATIENCE):  # a client that waits for a message doesn't keep it alive
             code = await broker.stop()
 
@@ -74,12 +78,29 @@ async def test_sigterm_drains_and_exits_0(gateways: Gateways) -> None:
     assert answers == [None]
 
 
+async def commits(broker: GatewayProcess) -> float:
+    """The commits of its store: a receive that has looked in vain waits for a message."""
+    _, metrics = await trio.to_thread.run_sync(get, broker.ports[-1], "/metrics")
+    return samples(metrics)["pairgate_store_commit_duration_seconds_count"]
+
+
+def has_read(client: socket.socket) -> bool:
+    """True if the server has read all that the client has sent, by proc(5)."""
+    ends = [client.getpeername()[1], client.getsockname()[1]]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if [int(each.rpartition(":")[2], 16) for each in fields[1:3]] == ends:
+            return int(fields[4].rpartition(":")[2], 16) == 0
+    return False
+
+
 async def test_a_second_signal_cuts_what_still_drains(gateways: Gateways) -> None:
     broker = await gateways.start(GRACE + broker_config("orders"))
     with socket.create_connection(("127.0.0.1", broker.port)) as client:
         client.sendall(b"POST /orders/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n")
-        await broker.seen("connection_opened")
-        await trio.sleep(0.3)  # the request is read
+        with trio.fail_after(PATIENCE):
+            while not has_read(client):  # noqa: ASYNC110 of another process
+                await trio.sleep(LOOK)
         broker.signal(signal.SIGTERM)
         await broker.seen("draining")
 

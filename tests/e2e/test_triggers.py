@@ -1,6 +1,7 @@
 """Listeners in other processes get triggers: over a topic, and from several gateways."""
 
 import random
+from itertools import takewhile
 from typing import Final
 
 import pytest
@@ -48,6 +49,15 @@ bind = "127.0.0.1:0"
 async def until_idle(listener: GatewayProcess) -> None:
     """Return when no task is left that polls for messages."""
     await listener.seen("tasks_ended", tasks=0)
+
+
+def is_idle_since(listener: GatewayProcess, event: str) -> bool:
+    """True if the listener has told that it polls no more after it has last told of that event."""
+    told = (line for line in reversed(listener.log))
+    return any(
+        line["event"] == "tasks_ended" and line["tasks"] == 0
+        for line in takewhile(lambda line: line["event"] != event, told)
+    )
 
 
 async def idle_listener(gateways: Gateways, config: str, *options: str) -> GatewayProcess:
@@ -129,8 +139,7 @@ async def test_a_listener_over_a_topic_polls_while_its_keeper_is_down_and_hears_
     await listener.seen("triggers_lost")
     await store.start()
     await listener.until(lambda: listener.count("triggers_regained") == 2)
-    ended = listener.count("tasks_ended", tasks=0)
-    await listener.until(lambda: listener.count("tasks_ended", tasks=0) > ended)
+    await listener.until(lambda: is_idle_since(listener, "triggers_regained"))
     async with client(store) as broker:
         await wake(broker, listener, "one")
         code = await listener.stop()

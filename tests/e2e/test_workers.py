@@ -23,6 +23,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Complete, Message
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.extensions.workers.pool import ANSWER_SECONDS
 from gateway.net.certs import write_certificates
 from gateway.net.http.client import HttpClient
 from gateway.net.tls import ClientTlsOptions, client_context
@@ -126,6 +127,19 @@ def is_gone(pid: int) -> bool:
 
 async def status_of(gateway: GatewayProcess) -> Any:
     return await status_at(gateway.ports[-1])
+
+
+async def answered_by_all(gateway: GatewayProcess) -> Any:
+    """
+    A status in time, to which each worker has answered: it has heard of all changes before the
+    question.
+    """
+    with trio.fail_after(PATIENCE):
+        while True:
+            began = trio.current_time()
+            told = await status_of(gateway)
+            if trio.current_time() - began < ANSWER_SECONDS:
+                return told
 
 
 def sent_of(status: Any) -> Counter[str]:
@@ -236,8 +250,8 @@ async def test_a_failover_that_one_worker_decides_is_every_workers(gateways: Gat
         await installed.primary.kill()
         first = await made[0].send("first")
         await until_known(gateway, "secondary")
-        for _ in range(2):  # a worker that answers has heard of all changes before the question
-            told = await status_of(gateway)
+        for _ in range(2):
+            told = await answered_by_all(gateway)
         others = [await each.send("after") for each in made]
 
         async def all_are_told() -> bool:
