@@ -104,8 +104,8 @@ class ClusterOthers(Others):
 
     def greeting(self) -> Mapping[str, Any]:
         options = self.cluster.options
-        told = {"address": options.address, "secrets": options.secrets, "timeout": options.timeout}
-        return {"cluster": told}
+        told = ("address", "secrets", "connect_timeout", "timeout")
+        return {"cluster": {name: getattr(options, name) for name in told}}
 
     def answering(self, held: HeldParts) -> ConnectionHandler | None:
         if self.cluster.processes is None:

@@ -25,9 +25,7 @@ def _options(place: ProcessPlace) -> ClusterOptions | None:
     parent; processes without other gateways get a secret of their own.
     """
     if (told := place.told.get("cluster")) is not None:
-        return ClusterOptions(
-            address=told["address"], secrets=tuple(told["secrets"]), timeout=told["timeout"]
-        )
+        return ClusterOptions(**{**told, "secrets": tuple(told["secrets"])})
     options = place.config.of(CLUSTER)
     if options is None and place.config.serving_processes > 1:
         secret = b64encode(place.runtime.rng("secret").randbytes(SHORTEST_SECRET)).decode()

@@ -1,6 +1,12 @@
+import json
+
 import pytest
 
+from gateway.app.assembly.others import ProcessPlace
+from gateway.app.runtime import Runtime
 from gateway.config.file import parse
+from gateway.extensions.cluster.assembly import ClusterOthers
+from gateway.extensions.cluster.joining import make_others
 from gateway.extensions.cluster.options import CLUSTER
 from tests.config.texts import ENVIRON, ONE, config, problems, warnings
 
@@ -26,6 +32,25 @@ def test_a_cluster_needs_an_address_peers_and_a_secret():
     assert options.peers == ("10.0.0.1:5680", "10.0.0.2:5680")
     assert len(options.secrets) == 1
     assert options.secrets[0] not in repr(options)
+
+
+def test_a_worker_waits_for_others_as_long_as_its_gateway():
+    times = {"connect_timeout": '"7s"', "timeout": '"8s"'}
+    text = f"workers = 2\n{cluster(**times)}"
+    parent = make_others(ProcessPlace(config=config(text), runtime=Runtime()))
+    assert isinstance(parent, ClusterOthers)
+    told = json.loads(json.dumps(parent.greeting()))
+    place = ProcessPlace(config=config(text), runtime=Runtime(), number=1, told=told)
+
+    worker = make_others(place)
+
+    assert isinstance(worker, ClusterOthers)
+    options = worker.cluster.options
+    assert (options.connect_timeout, options.timeout) == (7.0, 8.0)
+    assert (options.address, options.secrets) == (
+        parent.cluster.options.address,
+        parent.cluster.options.secrets,
+    )
 
 
 def test_without_the_section_there_is_none():
