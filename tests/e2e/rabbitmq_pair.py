@@ -127,7 +127,8 @@ class Installation:
         return sum(line["messages"] for line in self.gateway.log if line.get("event") == event)
 
     async def failed_over(self) -> None:
-        await self.gateway.seen("entity_state_changed", entity=ORDERS.name, after="secondary")
+        """Return when the entity is at the secondary: a stall may have taken it there before."""
+        await self.gateway.until(lambda: self.states[-1:] == ["secondary"], PATIENCE)
 
     async def came_back(self) -> None:
         await self.gateway.until(lambda: self.states[-1:] == ["primary"], PATIENCE)

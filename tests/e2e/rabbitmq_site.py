@@ -182,6 +182,7 @@ class Sites:
             secondary = "second"
             label = "own-clients"
             failover_interval = "5s"
+            slow_call_duration = "8s"  # longer than the machine stalls
             ping_interval = "1s"
             enable_syphon = true
             [pairing.syphon]

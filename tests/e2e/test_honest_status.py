@@ -91,6 +91,14 @@ class Installation:
         self.answers.append(answer)
         return answer
 
+    async def answered_since(self, date: float) -> list[Answer]:
+        """Return the answers after that date, of which there is one at least."""
+        with trio.fail_after(PATIENCE):
+            while True:
+                if found := [each for each in self.answers if each.end > date]:
+                    return found
+                await trio.sleep(0.1)
+
     async def told(self, depth: int) -> Answer:
         """Return the first answer with this depth."""
         with trio.fail_after(PATIENCE):
@@ -163,8 +171,9 @@ envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
 enable_syphon = {str(syphon).lower()}
 backlog_queues = 2
 failover_interval = "1s"
-attempt_timeout = "3s"
+attempt_timeout = "30s"
 send_timeout = "60s"
+slow_call_duration = "off"
 ping_interval = "1s"
 orphaned_after = "{ORPHANED}s"
 
@@ -208,7 +217,7 @@ async def test_at_no_moment_of_an_outage_do_status_metrics_and_log_contradict_th
             began = time.time()
             await trio.sleep(4)
             diverted = await installation.audit()
-            in_outage = [each for each in installation.answers if each.end > began]
+            in_outage = await installation.answered_since(began)
             installation.proxy.fault = Pass()
             if syphon:
                 # A copy that the secondary answered late may come when the others are home.
@@ -228,7 +237,6 @@ async def test_at_no_moment_of_an_outage_do_status_metrics_and_log_contradict_th
     # A publish that the secondary answered late went to another backlog queue, too.
     assert diverted >= MESSAGES
     assert installation.contradictions() == []
-    assert in_outage
     assert not any(each.good for each in in_outage)
     back = [
         line

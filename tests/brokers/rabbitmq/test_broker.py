@@ -116,7 +116,7 @@ async def test_messages_that_a_receiver_no_longer_asks_for_go_to_others(rabbits:
 
 
 async def test_a_lock_ends_after_its_time_and_the_message_comes_again(rabbits: Nodes) -> None:
-    async with namespace_with_orders(rabbits, lock_duration=1.0) as namespace:
+    async with namespace_with_orders(rabbits, lock_duration=8.0) as namespace:
         await namespace.send(ORDERS, numbered(1))
         async with namespace.open_receiver(ORDERS) as receiver:
             with trio.fail_after(PATIENCE):
