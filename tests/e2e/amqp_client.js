@@ -23,7 +23,9 @@ const NAMES = { UnauthorizedAccess: "ServiceBusAuthentication", ServiceTimeout: 
 
 function client(connection = CONNECTION) {
   const { retry_total: maxRetries, transport_type: transport } = JSON.parse(OPTIONS);
-  const retryOptions = { maxRetries, retryDelayInMs: 1000, timeoutInMs: 60000 };
+  // A send on a connection that is reset waits for so long, and is made again.
+  const timeoutInMs = PARTS.includes("producing_again") ? 15000 : 60000;
+  const retryOptions = { maxRetries, retryDelayInMs: 1000, timeoutInMs };
   const webSocketOptions = transport === "AmqpOverWebsocket" ? { webSocket: WebSocket } : undefined;
   return new ServiceBusClient(connection, { retryOptions, webSocketOptions });
 }

@@ -40,7 +40,7 @@ EMPTY: Final = f"{WAY_HOME} === 'empty'"
 LOST: Final = "document.getElementById('lost').textContent"
 WELL: Final = "all is well"
 # A backlog of some hundred messages moves for seconds: each tool sees it, also a busy one.
-SLOWLY: Final = "\n[pairing.syphon]\nmax_drain_rate = 50.0\n"
+SLOWLY: Final = "\n[pairing.syphon]\nmax_drain_rate = 100.0\n"
 OVER: Final = "after=secondary reason"
 RETURNED: Final = "after=primary reason"
 

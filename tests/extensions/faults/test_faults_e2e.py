@@ -120,7 +120,9 @@ async def test_a_node_application_meets_each_kind_by_the_command(gateways: Gatew
 
     assert code == 0, output
     assert listed[:2] == (0, "no fault is in force\n")
-    assert gateway.count("fault_added") == gateway.count("fault_over") == len(ADDED)
+    await gateway.until(
+        lambda: gateway.count("fault_added") == gateway.count("fault_over") == len(ADDED)
+    )
 
 
 async def test_the_page_is_what_happens(gateways: Gateways, tmp_path: Path) -> None:
