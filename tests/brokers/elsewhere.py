@@ -218,7 +218,7 @@ class Namespace:
     def _inside(self, entity: EntityPath) -> EntityPath:
         return EntityPath(f"{self._name}/{entity.name}")
 
-    def _runtime(self, entity: EntityPath) -> EntityPath:
+    def _outside(self, entity: EntityPath) -> EntityPath:
         return EntityPath(entity.name.removeprefix(f"{self._name}/"))
 
     def _led_inside(self, properties: Led) -> Led:
@@ -233,9 +233,9 @@ class Namespace:
     def _seen(self, info: Info) -> Info:
         properties: Any = info.properties
         if isinstance(properties, QueueProperties):
-            properties = self._led(properties, lambda name: self._runtime(EntityPath(name)).name)
-        return attrs.evolve(info, path=self._runtime(info.path), properties=properties)
+            properties = self._led(properties, lambda name: self._outside(EntityPath(name)).name)
+        return attrs.evolve(info, path=self._outside(info.path), properties=properties)
 
     def _subscribed(self, info: SubscriptionInfo) -> SubscriptionInfo:
-        properties = self._led(info.properties, lambda name: self._runtime(EntityPath(name)).name)
-        return attrs.evolve(info, topic=self._runtime(info.topic), properties=properties)
+        properties = self._led(info.properties, lambda name: self._outside(EntityPath(name)).name)
+        return attrs.evolve(info, topic=self._outside(info.topic), properties=properties)

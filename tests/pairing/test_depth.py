@@ -64,6 +64,16 @@ def depth_of(secondary: Broker, **options: Any) -> BacklogDepth:
     )
 
 
+def states_at_once() -> EntityStates:
+    """States whose failover interval is 0."""
+    return EntityStates(
+        options=PairOptions(label=LABEL, failover_interval=0.0),
+        clock=VirtualClock(),
+        observer=Events(),
+        rng=random.Random(1),
+    )
+
+
 async def test_all_backlog_queues_count_and_the_oldest_message_tells_the_age(
     secondary: MemoryBroker, autojump_clock: MockClock
 ) -> None:
@@ -629,12 +639,7 @@ async def test_in_an_outage_the_depth_is_sampled_each_minute_and_then_no_more(
     secondary: MemoryBroker, autojump_clock: MockClock
 ) -> None:
     depth = depth_of(secondary)
-    states = EntityStates(
-        options=PairOptions(label=LABEL, failover_interval=0.0),
-        clock=VirtualClock(),
-        observer=Events(),
-        rng=random.Random(1),
-    )
+    states = states_at_once()
     orders = EntityPath("orders")
     async with trio.open_nursery() as nursery:
         await nursery.start(DepthSampler(depth=depth, states=states, rng=random.Random(1)).run)
@@ -661,12 +666,7 @@ async def test_in_an_outage_without_messages_each_sample_is_a_new_reading(
 ) -> None:
     """Also one that comes sooner than a minute after the last."""
     depth = depth_of(secondary)
-    states = EntityStates(
-        options=PairOptions(label=LABEL, failover_interval=0.0),
-        clock=VirtualClock(),
-        observer=Events(),
-        rng=random.Random(1),
-    )
+    states = states_at_once()
     async with trio.open_nursery() as nursery:
         await nursery.start(DepthSampler(depth=depth, states=states, rng=random.Random(1)).run)
         states.force_over(EntityPath("orders"))
@@ -682,12 +682,7 @@ async def test_in_an_outage_without_messages_each_sample_is_a_new_reading(
 async def test_gateways_that_lose_their_primary_together_dont_read_together(
     secondary: MemoryBroker, autojump_clock: MockClock
 ) -> None:
-    states = EntityStates(
-        options=PairOptions(label=LABEL, failover_interval=0.0),
-        clock=VirtualClock(),
-        observer=Events(),
-        rng=random.Random(1),
-    )
+    states = states_at_once()
     depths = [depth_of(secondary) for _ in range(20)]
     moments: set[int] = set()
     async with trio.open_nursery() as nursery:

@@ -59,9 +59,9 @@ RANGES = [
 def test_an_option_has_a_range(make: Any, name: str, least: float, most: float) -> None:
     for inside in (least, most):
         assert getattr(make(**{name: inside}), name) == inside
-    for runtime in {least - SHORTEST, most + SHORTEST} - {math.inf}:
+    for outside in {least - SHORTEST, most + SHORTEST} - {math.inf}:
         with pytest.raises(ValueError, match=name):
-            make(**{name: runtime})
+            make(**{name: outside})
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import itertools
 import random
-import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.ports import Receiver
 from tests.harness.azurite import ACCOUNT, KEY, azurite
-from tests.harness.servers import START_LIMIT
+from tests.harness.lasting import Lasting
+from tests.harness.servers import ServerProcess
 
 POLL = Backoff(first=0.02, cap=0.3)
 
@@ -28,60 +29,19 @@ _numbers = itertools.count(1)
 
 
 @attrs.define(eq=False)
-class _Azurite:
-    """An Azurite server in a Trio of its own, which outlives the Trio of a test."""
-
-    folder: Path
-    port: int = 0
-    _thread: threading.Thread = attrs.field(init=False)
-    _ready: threading.Event = attrs.field(factory=threading.Event)
-    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    _token: trio.lowlevel.TrioToken | None = None
-    _error: BaseException | None = None
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name=f"azurite {self.folder.name}")
-        self._thread.start()
-
-    def wait(self) -> int:
-        if not self._ready.wait(START_LIMIT) or self._error is not None:
-            raise AssertionError(f"Azurite didn't start: {self._error}") from self._error
-        return self.port
-
-    def end(self) -> None:
-        if self._token is not None:
-            with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(self._scope.cancel)
-        self._thread.join(START_LIMIT)
-
-    def _run(self) -> None:
-        try:
-            trio.run(self._serve)
-        except BaseException as error:  # noqa: ASYNC103 it is raised in the tests' thread
-            self._error = error
-            self._ready.set()
-
-    async def _serve(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        with self._scope:
-            async with azurite(self.folder) as (_, self.port):
-                self._ready.set()
-                await trio.sleep_forever()
-
-
-@attrs.define(eq=False)
 class Azurites:
     """Started when first needed, all at once: a test that needs one mostly needs the other too."""
 
     folder: Path
-    _servers: dict[str, _Azurite] = attrs.field(factory=dict, init=False)
+    _servers: dict[str, Lasting[tuple[ServerProcess, int]]] = attrs.field(factory=dict, init=False)
 
     def port(self, name: str) -> int:
         if not self._servers:
             for each in ("primary", "secondary"):
-                self._servers[each] = _Azurite(self.folder / each)
-                self._servers[each].start()
-        return self._servers[name].wait()
+                make = partial(azurite, self.folder / each)
+                self._servers[each] = Lasting(f"Azurite {each}", make)
+                self._servers[each].begin()
+        return self._servers[name].value[1]
 
     @asynccontextmanager
     async def namespace(self, name: str, **options: Any) -> AsyncIterator["Namespace"]:
@@ -149,7 +109,7 @@ class Namespace:
         self, prefix: str = "", *, skip: int = 0, top: int = 100
     ) -> Sequence[EntityInfo]:
         found = await self.broker.list_queues(f"{self.name}/{prefix}", skip=skip, top=top)
-        return [attrs.evolve(info, path=self.runtime(info.path)) for info in found]
+        return [attrs.evolve(info, path=self.outside(info.path)) for info in found]
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
         inside = self.inside(entity)
@@ -175,5 +135,5 @@ class Namespace:
     def inside(self, entity: EntityPath) -> EntityPath:
         return EntityPath(f"{self.name}/{entity.name}")
 
-    def runtime(self, entity: EntityPath) -> EntityPath:
+    def outside(self, entity: EntityPath) -> EntityPath:
         return EntityPath(entity.name.removeprefix(f"{self.name}/"))
