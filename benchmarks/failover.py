@@ -167,20 +167,7 @@ class Run:
 
     async def _rows(self, at_primary: Broker, at_secondary: Broker, drain: Drain) -> list[Row]:
         found = await audit(
-            [
-                AuditedNamespace(
-                    broker=at_primary,
-                    name="primary",
-                    place=CopyPlace.PRIMARY,
-                    dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
-                ),
-                AuditedNamespace(
-                    broker=at_secondary,
-                    name="secondary",
-                    place=CopyPlace.BACKLOG,
-                    dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
-                ),
-            ]
+            [AuditedNamespace.primary(at_primary), AuditedNamespace.secondary(at_secondary)]
         )
         sent = [record for loop in self.loops for record in loop.records]
         verdict = judge([*sent, *self._uncertain(), *found], Rules())

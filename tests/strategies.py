@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.message import (
@@ -165,3 +166,23 @@ def messages(draw: st.DrawFn) -> Message:
     if "time_to_live" in names and "absolute_expiry" in names:
         names.remove("absolute_expiry")  # two ways to say one thing; here they would disagree
     return Message(**{name: draw(_FIELDS[name]) for name in names})
+
+
+def drawn_messages(number: int) -> list[Message]:
+    """As many messages of all shapes, the same in each run."""
+    found: list[Message] = []
+
+    @settings(
+        max_examples=number,
+        database=None,
+        derandomize=True,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(messages())
+    def collect(message: Message) -> None:
+        found.append(message)
+
+    collect()
+    return found

@@ -39,7 +39,7 @@ from gateway.checker.history import (
     Sampled,
     Swallowed,
 )
-from gateway.checker.operations import CopyPlace, Record, Uncertain
+from gateway.checker.operations import Record, Uncertain
 from gateway.demo.audit import AuditedNamespace, audit, pending
 from gateway.demo.machines import DemoMachine, LogLine
 from gateway.domain.entity import EntityPath
@@ -206,15 +206,8 @@ async def _left(broker: Broker) -> int:
 
 
 async def _audit(at_primary: Broker, at_secondary: Broker) -> list[Record]:
-    places = {
-        "primary": (at_primary, CopyPlace.PRIMARY, CopyPlace.PRIMARY_DEAD_LETTER),
-        "secondary": (at_secondary, CopyPlace.BACKLOG, CopyPlace.BACKLOG_DEAD_LETTER),
-    }
     return await audit(
-        [
-            AuditedNamespace(broker=broker, name=name, place=place, dead_letters=dead)
-            for name, (broker, place, dead) in places.items()
-        ]
+        [AuditedNamespace.primary(at_primary), AuditedNamespace.secondary(at_secondary)]
     )
 
 

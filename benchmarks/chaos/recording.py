@@ -38,7 +38,6 @@ from gateway.checker.history import (
 from gateway.checker.operations import (
     AuditBegan,
     AuditFailed,
-    CopyPlace,
     Found,
     QueueRead,
     Record,
@@ -291,13 +290,6 @@ async def _drained(backlog: Backlog) -> bool:
 
 
 async def _audit(at_primary: KnownQueues, at_secondary: KnownQueues) -> list[Record]:
-    sides = (
-        ("primary", at_primary, CopyPlace.PRIMARY, CopyPlace.PRIMARY_DEAD_LETTER),
-        ("secondary", at_secondary, CopyPlace.BACKLOG, CopyPlace.BACKLOG_DEAD_LETTER),
-    )
     return await audit(
-        [
-            AuditedNamespace(broker=broker, name=name, place=place, dead_letters=dead)
-            for name, broker, place, dead in sides
-        ]
+        [AuditedNamespace.primary(at_primary), AuditedNamespace.secondary(at_secondary)]
     )

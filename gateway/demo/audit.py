@@ -37,6 +37,26 @@ class AuditedNamespace:
     place: CopyPlace
     dead_letters: CopyPlace
 
+    @classmethod
+    def primary(cls, broker: Broker) -> "AuditedNamespace":
+        """The primary of a pair."""
+        return cls(
+            broker=broker,
+            name="primary",
+            place=CopyPlace.PRIMARY,
+            dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
+        )
+
+    @classmethod
+    def secondary(cls, broker: Broker) -> "AuditedNamespace":
+        """The secondary of a pair, whose queues are the backlog."""
+        return cls(
+            broker=broker,
+            name="secondary",
+            place=CopyPlace.BACKLOG,
+            dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
+        )
+
 
 async def audit(namespaces: Sequence[AuditedNamespace]) -> list[Record]:
     """

@@ -168,20 +168,7 @@ class Story:
 
     async def _judge(self, at_primary: Broker, at_secondary: Broker, outage: float) -> Result:
         found = await audit(
-            [
-                AuditedNamespace(
-                    broker=at_primary,
-                    name="primary",
-                    place=CopyPlace.PRIMARY,
-                    dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
-                ),
-                AuditedNamespace(
-                    broker=at_secondary,
-                    name="secondary",
-                    place=CopyPlace.BACKLOG,
-                    dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
-                ),
-            ]
+            [AuditedNamespace.primary(at_primary), AuditedNamespace.secondary(at_secondary)]
         )
         # At the kill, each producer may have had one send with an unknown outcome, and so may each
         # trial until the failover.

@@ -27,24 +27,6 @@ async def broker(autojump_clock):
         yield broker
 
 
-def primary(broker):
-    return AuditedNamespace(
-        broker=broker,
-        name="primary",
-        place=CopyPlace.PRIMARY,
-        dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
-    )
-
-
-def secondary(broker):
-    return AuditedNamespace(
-        broker=broker,
-        name="secondary",
-        place=CopyPlace.BACKLOG,
-        dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
-    )
-
-
 def found(records):
     return {(r.message_id, r.place, r.queue) for r in records if isinstance(r, Found)}
 
@@ -52,7 +34,7 @@ def found(records):
 async def test_every_queue_is_planned_and_read(broker, autojump_clock):
     await broker.create_queue(EntityPath("bills"), QueueProperties())
 
-    records = await audit([primary(broker)])
+    records = await audit([AuditedNamespace.primary(broker)])
 
     began = next(r for r in records if isinstance(r, AuditBegan))
     assert {"orders", "bills"} < began.queues
@@ -63,7 +45,7 @@ async def test_every_queue_is_planned_and_read(broker, autojump_clock):
 async def test_more_messages_than_one_page_are_found(broker, autojump_clock):
     await broker.send(ORDERS, [Message(message_id=f"m{number}") for number in range(250)])
 
-    records = await audit([primary(broker)])
+    records = await audit([AuditedNamespace.primary(broker)])
 
     assert len(found(records)) == 250
     assert await pending(broker) == 0
@@ -74,7 +56,7 @@ async def test_heartbeats_of_syphons_are_neither_pending_nor_read(broker, autoju
     await broker.create_queue(heartbeats, QueueProperties())
     await broker.send(heartbeats, [Message(message_id="alive")])
 
-    records = await audit([primary(broker)])
+    records = await audit([AuditedNamespace.primary(broker)])
 
     assert await pending(broker) == 0
     assert not found(records)
@@ -88,7 +70,7 @@ async def test_dead_letters_are_found_with_their_reason(broker, autojump_clock):
         [delivery] = await receiver.receive(1)
         await receiver.settle(delivery, DeadLetter(reason="broken"))
 
-    records = await audit([primary(broker)])
+    records = await audit([AuditedNamespace.primary(broker)])
 
     [dead] = [r for r in records if isinstance(r, Found)]
     assert (dead.place, dead.reason) == (CopyPlace.PRIMARY_DEAD_LETTER, "broken")
@@ -99,7 +81,7 @@ async def test_a_locked_message_is_waited_for(broker, autojump_clock):
     async with broker.open_receiver(ORDERS) as receiver:
         await receiver.receive(1)
 
-        records = await audit([primary(broker)])
+        records = await audit([AuditedNamespace.primary(broker)])
 
     assert found(records) == {("m1", CopyPlace.PRIMARY, "orders")}
     assert trio.current_time() >= 30
@@ -109,7 +91,7 @@ async def test_a_message_that_stays_scheduled_is_no_empty_queue(broker, autojump
     later = VirtualClock(timedelta(days=1))()
     await broker.send(ORDERS, [Message(message_id="m1", scheduled=later)])
 
-    records = await audit([primary(broker)])
+    records = await audit([AuditedNamespace.primary(broker)])
 
     [failed] = [r for r in records if isinstance(r, AuditFailed)]
     assert (failed.queue, str(int(LIMIT)) in failed.reason) == ("orders", True)
@@ -119,7 +101,7 @@ async def test_a_backlog_is_named_apart_and_says_nothing_of_the_content(broker, 
     await broker.create_queue(QUEUE, backlog.QUEUE_PROPERTIES)
     await broker.send(QUEUE, [Message(message_id="m1")])
 
-    records = await audit([secondary(broker)])
+    records = await audit([AuditedNamespace.secondary(broker)])
 
     [stuck] = [r for r in records if isinstance(r, Found)]
     assert (stuck.place, stuck.queue) == (CopyPlace.BACKLOG, f"secondary:{QUEUE.key}")
@@ -140,7 +122,7 @@ class Broken:
 
 
 async def test_a_queue_that_cannot_be_read_is_admitted(broker, autojump_clock):
-    records = await audit([primary(Broken(broker))])
+    records = await audit([AuditedNamespace.primary(Broken(broker))])
 
     assert {r.reason for r in records if isinstance(r, AuditFailed)} == {"gone"}
     assert not any(isinstance(r, QueueRead) for r in records)

@@ -19,7 +19,7 @@ from gateway.brokers.servicebus.broker import (
     ServiceBusRestOptions,
     open_namespace,
 )
-from gateway.checker.operations import Completed, CopyPlace, Delivered, Record, fingerprint
+from gateway.checker.operations import Completed, Delivered, Record, fingerprint
 from gateway.checker.verdict import Rules, Verdict, judge
 from gateway.demo.audit import AuditedNamespace, audit, pending
 from gateway.demo.traffic import Traffic
@@ -303,20 +303,7 @@ class Installation:
     async def judge(self) -> Verdict:
         async with client(self.primary) as primary, client(self.secondary) as secondary:
             found = await audit(
-                [
-                    AuditedNamespace(
-                        broker=primary,
-                        name="primary",
-                        place=CopyPlace.PRIMARY,
-                        dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
-                    ),
-                    AuditedNamespace(
-                        broker=secondary,
-                        name="secondary",
-                        place=CopyPlace.BACKLOG,
-                        dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
-                    ),
-                ]
+                [AuditedNamespace.primary(primary), AuditedNamespace.secondary(secondary)]
             )
         records = [*self.traffic.records, *self.received, *found]
         return judge(records, Rules(spare_duplicates=self.spare))

@@ -162,20 +162,7 @@ class Network:
     async def judge(self, spare_duplicates: int) -> tuple[Verdict, int]:
         """The verdict, and how many copies the primary has."""
         found = await audit(
-            [
-                AuditedNamespace(
-                    broker=self.behind[0],
-                    name="primary",
-                    place=CopyPlace.PRIMARY,
-                    dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
-                ),
-                AuditedNamespace(
-                    broker=self.behind[1],
-                    name="secondary",
-                    place=CopyPlace.BACKLOG,
-                    dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
-                ),
-            ]
+            [AuditedNamespace.primary(self.behind[0]), AuditedNamespace.secondary(self.behind[1])]
         )
         copies = sum(isinstance(f, Found) and f.place is CopyPlace.PRIMARY for f in found)
         return judge([*self.records, *found], Rules(spare_duplicates=spare_duplicates)), copies

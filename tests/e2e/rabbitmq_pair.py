@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.checker.operations import Completed, CopyPlace, Delivered, Record, fingerprint
+from gateway.checker.operations import Completed, Delivered, Record, fingerprint
 from gateway.checker.verdict import Rules, Verdict, judge
 from gateway.demo.audit import AuditedNamespace, audit
 from gateway.domain.entity import EntityPath
@@ -225,19 +225,6 @@ async def judged(
     Read every queue of both sides, which no other client may use any more. `spare` copies are
     legal, since the outcome of a send was unknown.
     """
-    namespaces = [
-        AuditedNamespace(
-            broker=primary,
-            name="primary",
-            place=CopyPlace.PRIMARY,
-            dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
-        ),
-        AuditedNamespace(
-            broker=secondary,
-            name="secondary",
-            place=CopyPlace.BACKLOG,
-            dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
-        ),
-    ]
+    namespaces = [AuditedNamespace.primary(primary), AuditedNamespace.secondary(secondary)]
     records = [*installation.senders.records, *installation.received, *await audit(namespaces)]
     return judge(records, Rules(spare_duplicates=spare + installation.excused))

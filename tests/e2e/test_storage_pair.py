@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 import trio
 
-from gateway.checker.operations import Acked, CopyPlace, Delivered, Invoked, Record
+from gateway.checker.operations import Acked, Delivered, Invoked, Record
 from gateway.checker.verdict import Rules, Verdict, judge
 from gateway.demo.audit import AuditedNamespace, audit, pending
 from tests.brokers.storage_queue.azurites import client, url_of
@@ -54,22 +54,7 @@ async def judged(servers: Servers, sent: list[str], got: dict[str, str], extra: 
             Delivered(at=0.0, message_id=body, entity="orders", fingerprint=digest(body), copy=copy)
         )
     async with client(servers.primary_port) as north, client(servers.secondary_port) as south:
-        records += await audit(
-            [
-                AuditedNamespace(
-                    broker=north,
-                    name="north",
-                    place=CopyPlace.PRIMARY,
-                    dead_letters=CopyPlace.PRIMARY_DEAD_LETTER,
-                ),
-                AuditedNamespace(
-                    broker=south,
-                    name="south",
-                    place=CopyPlace.BACKLOG,
-                    dead_letters=CopyPlace.BACKLOG_DEAD_LETTER,
-                ),
-            ]
-        )
+        records += await audit([AuditedNamespace.primary(north), AuditedNamespace.secondary(south)])
     return judge(records, Rules(spare_duplicates=extra))
 
 

@@ -11,7 +11,6 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from hypothesis import HealthCheck, Phase, given, settings
 
 from gateway.domain.entity import QueueProperties
 from gateway.domain.message import Message
@@ -32,7 +31,7 @@ from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import KEY, ORDERS, POLICIES, ROOT
 from tests.harness.faults import FaultyBroker
 from tests.harness.patience import PATIENCE
-from tests.strategies import messages
+from tests.strategies import drawn_messages
 from tests.trace_contexts import TRACE_CONTEXT
 
 pytestmark = pytest.mark.slow
@@ -43,21 +42,7 @@ BARE = (0x73, 0x74, *BODY_AND_FOOTER)
 
 def drawn() -> dict[bytes, Message]:
     """Messages of all shapes, the same in each run, by three encodings of each."""
-    found: list[Message] = []
-
-    @settings(
-        max_examples=80,
-        database=None,
-        derandomize=True,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(messages())
-    def collect(message: Message) -> None:
-        found.append(message)
-
-    collect()
+    found = drawn_messages(80)
     found.append(Message(body=b"traced", properties=TRACE_CONTEXT))
     shapes = [
         lambda payload: payload,
