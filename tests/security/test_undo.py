@@ -235,9 +235,9 @@ def hidden(space: Namespace) -> PopReceipt:
 @pytest.mark.parametrize("kind", [InMemory, OnDisk])
 @pytest.mark.parametrize(("name", "work", "now"), CASES, ids=[name for name, *_ in CASES])
 def test_a_bug_at_any_call_of_a_step_changes_nothing(
-    name: str, work: Work, now: Now, kind: type[Any], tmp_path: Path
+    name: str, work: Work, now: Now, kind: type[Any], folder: Path
 ) -> None:
-    place = kind(tmp_path)
+    place = kind(folder)
     step, _ = place.run(prepare, NOW, Bug())
     step.result()
     place.run(OVERDUE["due_work"], NOW, Bug())
@@ -259,16 +259,16 @@ def test_a_bug_at_any_call_of_a_step_changes_nothing(
     assert number > 3
     stored = place.stored()
     place.close()
-    again = kind(tmp_path)
+    again = kind(folder)
     assert not differences(stored, again.stored())
     again.close()
 
 
 @pytest.mark.parametrize("kind", [OnDisk, OnDiskTogether])
 def test_of_the_steps_of_one_batch_only_the_one_with_the_bug_fails(
-    kind: type[Any], tmp_path: Path
+    kind: type[Any], folder: Path
 ) -> None:
-    place = kind(tmp_path)
+    place = kind(folder)
     place.run(prepare, NOW, Bug())
 
     def fail(space: Namespace, now: Now) -> None:
@@ -293,14 +293,14 @@ def test_of_the_steps_of_one_batch_only_the_one_with_the_bug_fails(
 
 @pytest.mark.parametrize(("name", "work", "now"), CASES, ids=[name for name, *_ in CASES])
 def test_a_bug_that_does_not_come_again_is_survived(
-    name: str, work: Work, now: Now, tmp_path: Path
+    name: str, work: Work, now: Now, folder: Path
 ) -> None:
     number = 0
     results = []
     for number in (0, 1, 5, 10, 20, 50):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        place = OnDiskTogether(folder)
+        each = folder / str(number)
+        each.mkdir()
+        place = OnDiskTogether(each)
         place.run(prepare, NOW, Bug())
         step, faults = place.run(work, now, Bug(number))
         step.result()
@@ -313,9 +313,9 @@ def test_a_bug_that_does_not_come_again_is_survived(
 
 @pytest.mark.parametrize(("name", "work", "now"), CASES, ids=[name for name, *_ in CASES])
 def test_a_bug_that_is_kept_keeps_no_statement_of_the_store_open(
-    name: str, work: Work, now: Now, tmp_path: Path
+    name: str, work: Work, now: Now, folder: Path
 ) -> None:
-    place = OnDisk(tmp_path)
+    place = OnDisk(folder)
     step, _ = place.run(prepare, NOW, Bug())
     step.result()
     kept: list[object] = []

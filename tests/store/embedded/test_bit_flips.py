@@ -19,24 +19,24 @@ GOOD = {"refused", "stopped", "told", "harmless"}
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_is_never_silent(tmp_path):
+def test_a_flipped_bit_is_never_silent(folder):
     verdicts: dict[str, Counter[str]] = {}
     rng = random.Random(1)
-    for name, image in stores(tmp_path).items():
-        folder = tmp_path / name
-        folder.mkdir()
-        write_image(folder, image, FILES)
-        _, whole = look(folder)
-        write_image(folder, image, FILES)
-        _, whole = look(folder, whole.deferred)
-        write_image(folder, image, FILES)
-        for kind, found in by_kind(places(folder, image)).items():
+    for name, image in stores(folder).items():
+        home = folder / name
+        home.mkdir()
+        write_image(home, image, FILES)
+        _, whole = look(home)
+        write_image(home, image, FILES)
+        _, whole = look(home, whole.deferred)
+        write_image(home, image, FILES)
+        for kind, found in by_kind(places(home, image)).items():
             if (name == "killed") != (kind.startswith("log") or kind == "mark"):
                 continue  # of the log and the mark once, and of the pages once
             counts = verdicts[kind] = Counter()
             for _ in range(FLIPS):
-                write_image(folder, flipped(image, rng.choice(found), rng), FILES)
-                counts[judge(whole, *look(folder, whole.deferred))] += 1
+                write_image(home, flipped(image, rng.choice(found), rng), FILES)
+                counts[judge(whole, *look(home, whole.deferred))] += 1
     for kind, counts in verdicts.items():
         print(f"{kind}: {dict(counts)}")  # noqa: T201 figures, for -rP
 

@@ -35,17 +35,17 @@ def begin(folder: Path, seed: int) -> Work:
     return Work(committer, random.Random(seed))
 
 
-def examine_lives(tmp_path: Path, seed: int) -> Counter[str]:
+def examine_lives(place: Path, seed: int) -> Counter[str]:
     """Examine the lives of a store, each of which begins with the state that a crash left."""
-    folder, rng, verdicts = tmp_path / str(seed), random.Random(seed), Counter[str]()
+    folder, rng, verdicts = place / str(seed), random.Random(seed), Counter[str]()
     work, crash = begin(folder, seed), None
     with crash_disk(f"crash {seed}", folder) as disk:
         while verdicts.total() < STATES // STORES:
             recording = Life(folder=folder, disk=disk, work=work, rng=rng).record(8, crash)
             most = STATES // STORES - verdicts.total()
-            verdicts += examine(tmp_path / "looked at", recording, rng, 4, most)
+            verdicts += examine(place / "looked at", recording, rng, 4, most)
             crash = one_crash(recording, rng)
-            work.worlds.append(world_in(tmp_path / "looked at", crash.image))
+            work.worlds.append(world_in(place / "looked at", crash.image))
             write_image(folder, crash.image, FILES)
     return verdicts
 
@@ -73,23 +73,23 @@ def world_in(folder: Path, image: Image) -> World:
     return world
 
 
-def examine_one_life(tmp_path: Path, *, lies: bool = False, **settings: str) -> Counter[str]:
-    folder, rng = tmp_path / "store", random.Random(0)
+def examine_one_life(place: Path, *, lies: bool = False, **settings: str) -> Counter[str]:
+    folder, rng = place / "store", random.Random(0)
     work = begin(folder, 0)
     with crash_disk("control", folder, lies=lies) as disk:
         life = Life(folder=folder, disk=disk, work=work, rng=rng, **settings)
-        return examine(tmp_path / "looked at", life.record(8), rng, 4)
+        return examine(place / "looked at", life.record(8), rng, 4)
 
 
 @pytest.fixture(autouse=True)
-def _looked_at(tmp_path):
-    (tmp_path / "looked at").mkdir()
+def _looked_at(folder):
+    (folder / "looked at").mkdir()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(STORES))
-def test_no_crash_loses_what_was_acknowledged(tmp_path, seed):
-    verdicts = examine_lives(tmp_path, seed)
+def test_no_crash_loses_what_was_acknowledged(folder, seed):
+    verdicts = examine_lives(folder, seed)
     print(f"states: {verdicts.total()}")  # noqa: T201 a figure, for -rP
 
     assert verdicts.keys() == {"kept"}
@@ -97,29 +97,29 @@ def test_no_crash_loses_what_was_acknowledged(tmp_path, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("synchronous", ["NORMAL", "OFF"])
-def test_a_setting_that_syncs_less_is_seen_to_lose(tmp_path, synchronous):
-    verdicts = examine_one_life(tmp_path, synchronous=synchronous)
+def test_a_setting_that_syncs_less_is_seen_to_lose(folder, synchronous):
+    verdicts = examine_one_life(folder, synchronous=synchronous)
 
     assert verdicts["lost"] > 10
     assert verdicts["behind"] > 10
 
 
 @pytest.mark.slow
-def test_a_disk_that_lies_about_its_syncs_is_seen_to_lose_and_mostly_refused(tmp_path):
-    verdicts = examine_one_life(tmp_path, lies=True)
+def test_a_disk_that_lies_about_its_syncs_is_seen_to_lose_and_mostly_refused(folder):
+    verdicts = examine_one_life(folder, lies=True)
 
     assert verdicts["lost"] > 10
     assert verdicts["behind"] + verdicts["unreadable"] > verdicts["lost"]
 
 
-def test_a_row_that_a_killed_process_never_synced_is_on_the_disk_before_it_is_shown(tmp_path):
-    folder = tmp_path / "store"
-    work = begin(folder, 0)
-    with crash_disk("killed", folder) as disk:
-        replay = Replay.of(read_image(folder, FILES))
+def test_a_row_that_a_killed_process_never_synced_is_on_the_disk_before_it_is_shown(folder):
+    home = folder / "store"
+    work = begin(home, 0)
+    with crash_disk("killed", home) as disk:
+        replay = Replay.of(read_image(home, FILES))
         disk.restart()
-        fail_a_commit(work, disk, folder)
-        _, store = open_committer(folder / STORE, roomy(disk.name))
+        fail_a_commit(work, disk, home)
+        _, store = open_committer(home / STORE, roomy(disk.name))
         shown = read_world(store)
         store.forsake()
         for change in disk.restart():
@@ -128,37 +128,37 @@ def test_a_row_that_a_killed_process_never_synced_is_on_the_disk_before_it_is_sh
     assert shown != work.worlds[-1]
     for seed in range(20):
         image = replay.after_power_cut(random.Random(seed))
-        assert world_in(tmp_path / "looked at", image) == shown
+        assert world_in(folder / "looked at", image) == shown
 
 
-def test_a_row_that_follows_a_failed_sync_is_kept_though_the_log_before_it_never_was(tmp_path):
+def test_a_row_that_follows_a_failed_sync_is_kept_though_the_log_before_it_never_was(folder):
     """Linux says of a failed write that it's done the next time, and a later sync succeeds."""
-    folder = tmp_path / "store"
-    work = begin(folder, 0)
-    with crash_disk("failed", folder) as disk:
-        replay = Replay.of(read_image(folder, FILES))
+    home = folder / "store"
+    work = begin(home, 0)
+    with crash_disk("failed", home) as disk:
+        replay = Replay.of(read_image(home, FILES))
         disk.restart()
-        fail_a_commit(work, disk, folder)
+        fail_a_commit(work, disk, home)
         log = list(disk.restart())
         while not isinstance(log[-1], Synced):
             log.pop()
-        committer, store = open_committer(folder / STORE, roomy(disk.name))
+        committer, store = open_committer(home / STORE, roomy(disk.name))
         work.go_on_with(committer, read_world(store))
         assert work.run_batch() == "done"
         store.forsake()
         for change in (*log, *disk.restart()):
             replay.go_on(change)
 
-    assert world_in(tmp_path / "looked at", replay.after_kill()) == work.worlds[-1]
+    assert world_in(folder / "looked at", replay.after_kill()) == work.worlds[-1]
 
 
-def test_a_store_that_was_left_on_a_full_disk_is_opened(tmp_path):
-    folder = tmp_path / "store"
-    work = begin(folder, 0)
-    with crash_disk("full", folder) as disk:
-        fail_a_commit(work, disk, folder)
+def test_a_store_that_was_left_on_a_full_disk_is_opened(folder):
+    home = folder / "store"
+    work = begin(home, 0)
+    with crash_disk("full", home) as disk:
+        fail_a_commit(work, disk, home)
         disk.ailment = Ailment.FULL
-        _, store = open_committer(folder / STORE, roomy(disk.name))
+        _, store = open_committer(home / STORE, roomy(disk.name))
         found = read_world(store)
         store.forsake()
 

@@ -168,15 +168,15 @@ CASES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_a_failing_call_loses_nothing(tmp_path, disk, start, case):
+def test_a_failing_call_loses_nothing(folder, disk, start, case):
     ailment = Ailment(number=0, **CASES[case])
     outcomes: Counter[str] = Counter()
     wrong: list[int] = []
     while ailment.struck or ailment.number == 0:
         ailment = attrs.evolve(ailment, number=ailment.number + 1, calls=Counter(), struck=False)
-        life = live(tmp_path, disk, ailment, start)
+        life = live(folder, disk, ailment, start)
         outcomes.update(life.outcomes)
-        if survivors(tmp_path) not in life.allowed:
+        if survivors(folder) not in life.allowed:
             wrong.append(ailment.number)
     print(f"errors: {ailment.number - 1}")  # noqa: T201 a figure, for -rP
     print(f"outcomes: {dict(outcomes)}")  # noqa: T201 a figure, for -rP
@@ -186,13 +186,13 @@ def test_a_failing_call_loses_nothing(tmp_path, disk, start, case):
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["of the log", "of the store"])
-def test_a_store_that_cant_sync_what_it_finds_isnt_opened(tmp_path, disk, start, number):
-    life = live(tmp_path, disk, Ailment(kind="sync", number=number), start)
+def test_a_store_that_cant_sync_what_it_finds_isnt_opened(folder, disk, start, number):
+    life = live(folder, disk, Ailment(kind="sync", number=number), start)
 
     assert life.outcomes == ["not opened"]
 
 
-def test_a_failed_sync_of_a_commit_is_unknown_and_ends_the_store(tmp_path, disk, start):
-    life = live(tmp_path, disk, Ailment(kind="sync", number=3), start)
+def test_a_failed_sync_of_a_commit_is_unknown_and_ends_the_store(folder, disk, start):
+    life = live(folder, disk, Ailment(kind="sync", number=3), start)
 
     assert life.outcomes == ["unknown"]

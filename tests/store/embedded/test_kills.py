@@ -68,8 +68,8 @@ def kill_at_each_call(
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_call_to_the_disk_loses_nothing(tmp_path, nursery, worlds):
-    acked, calls, wrong = kill_at_each_call(tmp_path, nursery, worlds)
+def test_a_kill_at_any_call_to_the_disk_loses_nothing(folder, nursery, worlds):
+    acked, calls, wrong = kill_at_each_call(folder, nursery, worlds)
     print(f"kills: {calls - 1}")  # noqa: T201 a figure, for -rP
 
     assert acked == len(worlds) - 1
@@ -79,10 +79,10 @@ def test_a_kill_at_any_call_to_the_disk_loses_nothing(tmp_path, nursery, worlds)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nursery", [("transactions",)], indirect=True)
-def test_a_kill_at_any_call_to_the_disk_leaves_whole_transactions(tmp_path, nursery):
-    worlds = mortal.live_transactions(tmp_path, lambda _: None)
+def test_a_kill_at_any_call_to_the_disk_leaves_whole_transactions(folder, nursery):
+    worlds = mortal.live_transactions(folder, lambda _: None)
 
-    acked, calls, wrong = kill_at_each_call(tmp_path, nursery, worlds)
+    acked, calls, wrong = kill_at_each_call(folder, nursery, worlds)
 
     assert acked == len(worlds) - 1 == 5
     assert calls > 100
