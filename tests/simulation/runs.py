@@ -147,7 +147,7 @@ def run_seeds(first: int, jobs: int = 1, load: int = 1) -> Generator[Figures, No
         step = jobs * AT_ONCE
         while True:
             seeds = range(first, first + step)
-            yield from pool.map(partial(figures_of, load=load), seeds, chunksize=4)
+            yield from pool.map(partial(figures_of, load=load), seeds)
             first += step
 
 
