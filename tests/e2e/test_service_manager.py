@@ -47,8 +47,9 @@ async def test_a_service_tells_that_it_is_ready_lives_reloads_and_ends(
     tmp_path: Path, notified: tuple[str, trio.socket.SocketType]
 ) -> None:
     address, its = notified
-    # A heartbeat each second: the kernel keeps ten of them, and more would take a message's place.
-    environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "3000000"}
+    # A heartbeat every three seconds: the kernel keeps ten of them, and more, while this process
+    # stands still, would take a message's place.
+    environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "9000000"}
     async with trio.open_nursery() as nursery:
         gateways = Gateways(tmp_path, nursery, {"gateway": environment, "listener": environment})
         gateway = await gateways.start(CONFIG, name="gateway")
