@@ -62,7 +62,8 @@ LEASE: Final = 10.0  # seconds that the next orderer waits, if the last one hasn
 VALID: Final = 9.0  # seconds; the rest is for clocks that don't run equally fast
 RENEW: Final = 2.5  # seconds from one renewal to the next, and for its answer
 ANSWER_LIMIT: Final = 5.0  # seconds for any other answer
-LEAVE_LIMIT: Final = 1.0  # seconds to let go
+LET_GO_LIMIT: Final = 5.0  # seconds to tell it; untold, it costs the next orderer a lease
+LEAVE_LIMIT: Final = 1.0  # seconds to end the session
 # Seconds for which an orderer remains one, although others want the lease. Without it, the lease
 # could change hands at each send, which costs a round trip.
 TENURE: Final = 1.0
@@ -528,7 +529,7 @@ class OrderLeases:
                 nursery.cancel_scope.cancel()
         finally:
             if not errors and lease.release():
-                with trio.move_on_after(LEAVE_LIMIT, shield=True), suppress(BrokerError):
+                with trio.move_on_after(LET_GO_LIMIT, shield=True), suppress(BrokerError):
                     await receiver.set_state(_state(_LastOrderer(self._gateway, has_let_go=True)))
         if errors:
             raise errors[0]

@@ -1,5 +1,6 @@
 """Several gateways send to one ordered entity: one at a time, by a lease on the secondary."""
 
+import attrs
 import pytest
 import trio
 
@@ -141,6 +142,32 @@ async def test_after_an_orderer_that_ended_the_next_one_begins_at_once(harness):
         assert await other.send("b") is PRIMARY
 
     assert took.seconds < SOON
+
+
+@attrs.frozen
+class Late:
+    """Does the operation `seconds` later, unless it was given up by then."""
+
+    seconds: float
+
+    async def strike(self, work, nursery):
+        await trio.sleep(self.seconds)
+        return await work()
+
+
+async def test_an_orderer_that_ends_lets_go_although_the_secondary_stands_still_for_seconds(
+    harness,
+):
+    switch = Switch()
+    one, other = await gateway(harness, switch), await gateway(harness)
+    await one.send("a")
+    switch.fault = Late(3.0)
+    one.stop()
+
+    with Timed() as took:
+        assert await other.send("b") is PRIMARY
+
+    assert took.seconds < 3.0 + SOON
 
 
 async def test_after_an_orderer_that_was_killed_the_next_one_waits_for_its_lease_to_run_out(
