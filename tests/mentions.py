@@ -51,16 +51,16 @@ def texts() -> tuple[Text, ...]:
 
 def literals(path: Path) -> Iterator[str]:
     """Each text of a file of Python, and what it gets at run time as NAME."""
-    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(ast.parse(path.read_text())))
     parts = set[int]()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             parts |= {id(each) for each in node.values}
             yield "".join(
                 str(each.value) if isinstance(each, ast.Constant) else "NAME"
                 for each in node.values
             )
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
             yield node.value
 
