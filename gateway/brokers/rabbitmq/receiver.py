@@ -387,6 +387,9 @@ class RabbitmqReceiver:
     async def _open(self) -> Channel:
         self._lose()
         channel = await self._keeper.open(self._entity, self._channels)
+        if self._scope.cancel_called:  # the answer came with the end: nobody else closes it
+            channel.close()
+            raise Unavailable("the receiver was closed")
         channel.on_unasked = self._on_unasked
         channel.on_end = lambda error: self._on_end(channel, error)
         channel.holds = lambda: self._deliveries.are_open

@@ -46,6 +46,8 @@ class Node:
     returned: int = 0
     most: int = 0  # unsettled at the same time
     answered: trio.Event = attrs.field(factory=trio.Event)  # the connection asks for no channel
+    opening: trio.Event | None = None  # the answer to an open channel waits for it
+    is_closed: bool = False
     _tag: int = 0
     _asked: int = 0
     _turns: Iterator[int] = attrs.field(factory=itertools.count)
@@ -56,11 +58,13 @@ class Node:
 
     async def open(self) -> Channel:
         await trio.lowlevel.checkpoint()
+        if self.opening is not None:
+            with trio.CancelScope(shield=True):  # a cancellation comes when the answer is there
+                await self.opening.wait()
         return self.channel
 
     async def name_of(self, entity: EntityPath) -> str:
-        await trio.lowlevel.checkpoint()
-        return entity.key
+        return entity.key  # at once, as of a name that needs no request
 
     async def dead_letter(self, entity: EntityPath, message: Message) -> None:
         raise AssertionError("nothing is buried")
@@ -98,6 +102,9 @@ class Node:
                 case commands.Basic.Cancel(consumer_tag=tag):
                     self.prefetch.pop(tag, None)
                     self._answer(commands.Basic.CancelOk(consumer_tag=tag))
+                case commands.Channel.Close():
+                    self.is_closed = True
+                    self.prefetch.clear()
                 case commands.Basic.Ack(delivery_tag=tag, multiple=multiple):
                     self._settle(tag, multiple=multiple)
                 case commands.Basic.Nack(delivery_tag=tag, multiple=multiple):
@@ -400,3 +407,18 @@ async def test_no_message_is_handed_out_while_its_connection_asks_for_a_channel(
 
         node.answered.set()
         assert len(await receiver.receive(1)) == 1
+
+
+async def test_a_receiver_that_ends_as_its_channel_opens_leaves_no_consumer_with_messages(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    node.opening = trio.Event()
+    async with receiving(node) as receiver:
+        with trio.move_on_after(1):
+            await receiver.receive(1)
+        await receiver.give_back()
+        receiver.close()
+        node.opening.set()
+        await trio.sleep(1)
+
+    assert (node.is_closed, node.prefetch, node.most) == (True, {}, 0)
