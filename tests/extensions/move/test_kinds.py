@@ -8,6 +8,7 @@ from collections.abc import (
     Collection,
     Iterator,
     Mapping,
+    Sequence,
 )
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime, timedelta
@@ -116,12 +117,7 @@ async def test_nothing_is_lost_though_the_process_is_killed_in_each_stage(kinds:
     async def move(old: Broker, new: Broker, queue: EntityPath) -> None:
         buried, found = await moved_and_back(old, new, queue)
         assert found >= {*EARLY, *LATE}
-        dead = set[str]()
-        with trio.move_on_after(180):  # on a busy machine a look is too short
-            while not dead >= buried:
-                for side in (old, new):
-                    dead |= await left_in(side, queue.dead_letter)
-        assert dead >= buried
+        assert await taken_from([old, new], queue.dead_letter, buried) >= buried
 
     assert await kinds.each_to_each(move) == 42
 
@@ -146,7 +142,7 @@ async def moved_and_back(old: Broker, new: Broker, queue: EntityPath) -> tuple[s
                 assert await machine.run(stage, Doom())
             clock.leap()
         await machine.start(nursery, Doom())  # goes on looking at the new side: for stragglers
-        found = await left_in(old, queue, {*EARLY, *LATE})
+        found = await taken_from([old], queue, {*EARLY, *LATE})
         nursery.cancel_scope.cancel()
     return buried, found
 
@@ -188,17 +184,28 @@ async def bury(side: Broker, queue: EntityPath) -> set[str]:
     return names
 
 
-async def left_in(
-    side: Broker, queue: EntityPath, expected: Collection[str] | None = None
+async def taken_from(
+    sides: Sequence[Broker], queue: EntityPath, expected: Collection[str]
 ) -> set[str]:
-    """Take all messages out; wait for those that are expected. Return their ids."""
+    """
+    Take all messages out of the queue at these sides, until those are there that are expected.
+    Return their ids.
+    """
     found = set[str]()
-    with suppress(EntityNotFound), trio.move_on_after(60 if expected else 2):
-        async with side.open_receiver(queue) as receiver:
-            while expected is None or not found >= set(expected):
-                for each in await receiver.receive(20):
-                    found.add(bytes(each.message.body).decode())  # type: ignore[arg-type]
-                    await receiver.settle(each, Complete())
+    with trio.move_on_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+
+            async def take(side: Broker) -> None:
+                with suppress(EntityNotFound):
+                    async with side.open_receiver(queue) as receiver:
+                        while not found >= set(expected):
+                            for each in await receiver.receive(20):
+                                found.add(bytes(each.message.body).decode())  # type: ignore[arg-type]
+                                await receiver.settle(each, Complete())
+                    nursery.cancel_scope.cancel()
+
+            for side in sides:
+                nursery.start_soon(take, side)
     return found
 
 
