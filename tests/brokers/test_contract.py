@@ -582,7 +582,7 @@ async def test_a_message_past_its_time_to_live_is_gone(broker):
     orders = await make(broker, "orders")
     short = Message(message_id="short", time_to_live=timedelta(seconds=0.5))
     await broker.send(orders, [short, *numbered("long")])
-    await trio.sleep(0.7)
+    await trio.sleep(2.0)  # a server on a busy machine is late by tenths
     async with broker.open_receiver(orders) as receiver:
         delivery = await take_one(receiver)
 
