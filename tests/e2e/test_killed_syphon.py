@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 
+from gateway.brokers.servicebus.broker import ServiceBusRestBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from tests.e2e.installation import client
@@ -52,10 +53,12 @@ async def test_a_message_that_a_killed_syphon_had_locked_comes_home(
         assert await send(gateway.address, "orders", b"%d" % number) == (201, "backlog")
     await primary.start()
     await seen(primary, ORDERS, lambda messages: messages >= 1)
-    await gateway.kill()
     async with client(secondary) as broker:
-        left = await broker.peek(QUEUE, from_sequence=0, limit=MESSAGES)
-        assert max(each.delivery_count for each in left) >= 1, "some are in its hands"
+        with trio.fail_after(PATIENCE):
+            while not await most_deliveries(broker):  # noqa: ASYNC110 of another process
+                await trio.sleep(0.05)
+        await gateway.kill()
+        assert await most_deliveries(broker) >= 1, "some are in its hands"
     await gateway.start()
 
     await seen(secondary, QUEUE, lambda messages: messages == 0)
@@ -69,3 +72,9 @@ async def seen(process: GatewayProcess, queue: EntityPath, rule: Callable[[int],
         with trio.fail_after(PATIENCE):
             while not rule((await broker.inspect(queue)).active or 0):  # noqa: ASYNC110 another's
                 await trio.sleep(0.05)
+
+
+async def most_deliveries(secondary: ServiceBusRestBroker) -> int:
+    """The most deliveries that a message has had which is at the backlog."""
+    left = await secondary.peek(QUEUE, from_sequence=0, limit=MESSAGES)
+    return max((each.delivery_count for each in left), default=0)
