@@ -44,10 +44,13 @@ BATCH: Final = 5  # messages that a producer sends at once
 TRIALS: Final = 3  # of a suspect entity, until the interval of a second is over
 NO_ANSWER: Final = re.compile("no answer|no whole answer|OutcomeUnknown")
 LOOK: Final = 0.1
-SYPHON: Final = f"""
+
+
+def syphon_table(attempt_timeout: str) -> str:
+    return f"""
 [pairing.syphon]
 batch = {SYPHON_BATCH}
-attempt_timeout = "2s"
+attempt_timeout = "{attempt_timeout}"
 unknown_retry = {{ first = "500ms", cap = "2s" }}
 retry = {{ first = "500ms", cap = "2s" }}
 queue_retry = {{ first = "500ms", cap = "2s" }}
@@ -138,7 +141,7 @@ class Installation:
             **(PATIENT if self.is_patient else {}),
             **self.pairing,
         }
-        syphon = SYPHON.replace('"2s"\nunknown', '"30s"\nunknown') if self.is_patient else SYPHON
+        syphon = syphon_table("30s" if self.is_patient else "2s")
         config = pair_config(primary, secondary, **options) + syphon
         self.gateway = self.gateways.prepare(config, name="gateway")
         alone, _, _ = config.partition("[[endpoints]]")

@@ -56,15 +56,13 @@ class Site:
         await self.broker.start()
         await self.gateway.until(lambda: self.gateway.count("outage_over") > before, PATIENCE)
 
-    async def emptied(self) -> None:
+    async def until_backlog_is_empty(self) -> None:
         """Return when no message is at the backlog, by what the gateway has told last."""
-        moves = {"diverted", "syphoned"}
+        kinds = ("diverted", "syphoned", "backlog_empty")
 
         def is_empty() -> bool:
-            told = (line["event"] for line in reversed(self.gateway.log))
-            return (
-                next((each for each in told if each in {*moves, "backlog_empty"}), "") not in moves
-            )
+            told = (line["event"] for line in reversed(self.gateway.log) if line["event"] in kinds)
+            return next(told, "backlog_empty") == "backlog_empty"
 
         await self.gateway.until(is_empty, PATIENCE)
 

@@ -129,7 +129,7 @@ async def test_clients_notice_neither_a_killed_nor_a_frozen_broker(
             nursery.start_soon(pass_tasks)
             await has_outage(here, outage)
             end.set()
-        await here.emptied()
+        await here.until_backlog_is_empty()
         code = await here.gateway.stop()
         found = await blocking(here.drained)
         routed = await blocking(all_routed, here)

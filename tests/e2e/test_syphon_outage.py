@@ -14,11 +14,14 @@ pytestmark = pytest.mark.slow
 
 MESSAGES = 20
 ORDERS = EntityPath("orders")
-SYPHON = """
+
+
+def syphon_table(attempt_timeout: str = "6s") -> str:
+    return f"""
 [pairing.syphon]
-attempt_timeout = "6s"
-unknown_retry = { first = "500ms", cap = "2s" }
-retry = { first = "500ms", cap = "2s" }
+attempt_timeout = "{attempt_timeout}"
+unknown_retry = {{ first = "500ms", cap = "2s" }}
+retry = {{ first = "500ms", cap = "2s" }}
 """
 
 
@@ -33,7 +36,7 @@ async def test_a_syphon_of_its_own_tells_the_outage_and_how_the_backlog_went_hom
     for number in range(MESSAGES):
         assert await send(gateway.address, "orders", b"%d" % number) == (201, "backlog")
     alone, _, _ = config.partition("[[endpoints]]")
-    patient = SYPHON.replace("6s", "30s", 1)  # the primary refuses: a stall is no outage
+    patient = syphon_table("30s")  # the primary refuses: a stall is no outage
     syphon = await gateways.start(alone + patient, name="syphon", command=("syphon",))
 
     found = await syphon.seen("backlog_found")
@@ -73,10 +76,10 @@ async def test_a_frozen_primary_gets_one_trial_of_the_syphon_and_each_copy_is_to
         **IMPATIENT,
     )
     alone, endpoints, bind = config.partition("[[endpoints]]")
-    gateway = await gateways.start(alone + SYPHON + endpoints + bind, name="gateway")
+    gateway = await gateways.start(alone + syphon_table() + endpoints + bind, name="gateway")
     mover = gateway
     if not inside:
-        mover = await gateways.start(alone + SYPHON, name="syphon", command=("syphon",))
+        mover = await gateways.start(alone + syphon_table(), name="syphon", command=("syphon",))
     assert await send(gateway.address, "orders", b"before") == (201, "primary")
 
     primary.signal(signal.SIGSTOP)

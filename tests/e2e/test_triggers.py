@@ -53,11 +53,8 @@ async def until_idle(listener: GatewayProcess) -> None:
 
 def is_idle_since(listener: GatewayProcess, event: str) -> bool:
     """True if the listener has told that it polls no more after it has last told of that event."""
-    told = (line for line in reversed(listener.log))
-    return any(
-        line["event"] == "tasks_ended" and line["tasks"] == 0
-        for line in takewhile(lambda line: line["event"] != event, told)
-    )
+    since = takewhile(lambda line: line["event"] != event, reversed(listener.log))
+    return any(line["event"] == "tasks_ended" and line["tasks"] == 0 for line in since)
 
 
 async def idle_listener(gateways: Gateways, config: str, *options: str) -> GatewayProcess:
