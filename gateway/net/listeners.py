@@ -393,6 +393,7 @@ class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
         if not self.slots.value:
             await trio.lowlevel.wait_readable(self.inner.socket)
             self.visits.close_longest_idle()
+        client_waits = False
         while True:
             await self.slots.acquire()
             try:
@@ -405,12 +406,18 @@ class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
             except BaseException:
                 self.slots.release()
                 raise
-            await self._make_room(lack)
+            if client_waits:
+                await self._make_room(lack)
+            # The kernel looks for a descriptor before it looks for a client: none may be waiting,
+            # and then no connection needs to give way.
+            await trio.lowlevel.wait_readable(self.inner.socket)
+            client_waits = True
 
     async def _make_room(self, error: OSError) -> None:
         """
-        Close the longest idle connection that has authorized nothing, and wait: the process, or the
-        system, has too many open files. Trio itself would write a traceback ten times a second.
+        Close the longest idle connection that has authorized nothing, and wait: a client waits, and
+        the process, or the system, has too many open files. Trio itself would write a traceback ten
+        times a second.
         """
         self.on_lost("", error)
         self.visits.close_longest_idle()

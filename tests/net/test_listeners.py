@@ -1,12 +1,13 @@
 """Ports: where they are, how many may come, and that one bad connection harms no other."""
 
 import errno
+import os
+import resource
 import socket
 import ssl
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 
-import attrs
 import pytest
 import trio
 import trio.testing
@@ -108,40 +109,78 @@ async def test_an_invalid_address_is_an_error_with_examples(address):
         await open_listener(address, on_crash=crash)
 
 
-@attrs.define(eq=False)
-class Crowded(trio.abc.Listener):
-    """Accepts nobody while the process has too many open files."""
-
-    inner: trio.SocketListener
-    refusals: int = 3
-
-    @property
-    def socket(self):
-        return self.inner.socket
-
-    async def accept(self):
-        await trio.lowlevel.checkpoint()
-        if self.refusals:
-            self.refusals -= 1
-            raise OSError(errno.EMFILE, "Too many open files")
-        return await self.inner.accept()
-
-    async def aclose(self):
-        await self.inner.aclose()
+@contextmanager
+def room_for_files(most):
+    """A context in which the process may have that many further open files."""
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spares = [os.dup(0) for _ in range(most + 1)]
+    for each in spares:
+        os.close(each)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spares[-1], hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.slow
 async def test_without_files_a_port_reports_it_each_second_and_accepts_later(nursery, caplog):
-    [bound] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    lost = []
-    listener = Listener(
-        [Crowded(bound)], on_crash=crash, on_lost=lambda peer, error: lost.append((peer, error))
+    reports, lost = trio.open_memory_channel(10)
+    listener = await start(
+        nursery, known_echo, on_lost=lambda peer, error: reports.send_nowait((peer, error.errno))
     )
-    await nursery.start(partial(listener.serve, echo, connections=nursery))
 
-    assert await ask(listener) == b"hello"
-    assert [(peer, error.errno) for peer, error in lost] == [("", errno.EMFILE)] * 3
+    with room_for_files(3):
+        known = await trio.open_tcp_stream("127.0.0.1", listener.port)
+        await known.send_all(b"hello")
+        assert await known.receive_some() == b"hello"  # it gives way to nobody from now on
+        late = await trio.open_tcp_stream("127.0.0.1", listener.port)
+        await late.send_all(b"hello")
+        with trio.fail_after(PATIENCE):
+            told = [await lost.receive(), await lost.receive()]
+    with trio.fail_after(PATIENCE):
+        answer = await late.receive_some()
+    await known.aclose()
+    await late.aclose()
+
+    assert answer == b"hello"
+    assert told == [("", errno.EMFILE)] * 2
     assert caplog.records == []  # Trio's own, with tracebacks
+
+
+async def test_the_last_file_goes_to_a_client_who_keeps_it_while_nobody_waits(nursery):
+    lost = []
+    listener = await start(nursery, echo, on_lost=ends_in(lost))
+
+    with room_for_files(2):
+        async with await trio.open_tcp_stream("127.0.0.1", listener.port) as client:
+            await trio.testing.wait_all_tasks_blocked()
+            await client.send_all(b"hello")
+            with trio.fail_after(PATIENCE):
+                answer = await client.receive_some()
+
+    assert answer == b"hello"
+    assert lost == []
+
+
+async def test_without_files_the_longest_idle_stranger_gives_way_to_a_client(nursery):
+    lost, strangers = [], []
+    listener = await start(nursery, echo, on_lost=ends_in(lost))
+
+    with room_for_files(3):
+        for _ in range(2):
+            stranger = await trio.open_tcp_stream("127.0.0.1", listener.port)
+            strangers.append(stranger)
+            await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(PATIENCE):
+            given_way = await strangers[0].receive_some()
+            await strangers[1].send_all(b"hello")
+            answer = await strangers[1].receive_some()
+    for each in strangers:
+        await each.aclose()
+
+    assert (given_way, answer) == (b"", b"hello")
+    assert ("", errno.EMFILE) in [(peer, getattr(error, "errno", None)) for peer, error in lost]
 
 
 async def test_surplus_clients_wait_in_the_kernel(nursery):

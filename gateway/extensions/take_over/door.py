@@ -205,6 +205,8 @@ class HandOver:
         self.door.show()
         async with trio.open_nursery() as nursery:
             while True:
+                # The kernel looks for a descriptor before it looks for a process that asks.
+                await trio.lowlevel.wait_readable(self.door.listener)
                 try:
                     end, _ = await self.door.listener.accept()
                 except OSError as error:  # too many open files, from which clients must not suffer
