@@ -12,6 +12,7 @@ from gateway.domain.message import Message
 from gateway.listening import Item
 
 NOTES = Path("notes")
+LIMIT = Path("limit")  # the number of notes until which `note_within_limit` works
 SOME = 100  # messages
 _worked = count(1)
 
@@ -53,3 +54,10 @@ def note_slowly(item: Item[Message]) -> None:
     assert isinstance(item.message.body, bytes)
     time.sleep(0.05)
     _write(item.message.body)
+
+
+def note_within_limit(item: Item[Message]) -> None:
+    """Note a message after a pause, and not before the file `LIMIT` allows one more note."""
+    while len(NOTES.read_bytes().split()) >= int(LIMIT.read_text()):
+        time.sleep(0.05)
+    note_slowly(item)

@@ -17,6 +17,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.ports import Broker
 from tests.e2e.commands import ADMIN
+from tests.e2e.handlers import LIMIT, NOTES
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.harness.patience import PATIENCE
@@ -27,8 +28,7 @@ ORDERS = EntityPath("orders")
 # The lock duration: so long the messages of a killed listener stay locked.
 LOCK = timedelta(seconds=30)
 SENT = [str(number) for number in range(300)]
-# Work of some seconds for all listeners: a test ends them while there is some.
-MANY = [str(number) for number in range(1200)]
+SOME = 50  # messages that are worked on before a test does harm
 LOOK = 0.05
 
 
@@ -41,8 +41,15 @@ class Floor:
     broker: Broker
 
     def noted(self) -> list[str]:
-        file = self.agent.folder / "notes"
+        file = self.agent.folder / NOTES
         return file.read_text().split() if file.exists() else []
+
+    def limit(self, number: int) -> None:
+        """Let the handlers of `note_within_limit` work until there are so many notes."""
+        (self.agent.folder / NOTES).touch()
+        new = self.agent.folder / "limit.new"
+        new.write_text(str(number))
+        new.replace(self.agent.folder / LIMIT)
 
     def pids(self) -> list[int]:
         """The ids of the processes that the agent has started and that still run."""
@@ -166,27 +173,36 @@ async def test_a_listener_that_is_killed_is_replaced_and_nothing_is_lost(
 async def test_an_agent_that_is_killed_or_stopped_leaves_no_listeners_and_nothing_is_done_twice(
     gateways: Gateways,
 ) -> None:
-    async with open_floor(gateways, min_processes=2) as floor:
-        await floor.send(*MANY)
-        await until(lambda: len(floor.noted()) > 50)
-        await until(lambda: len(floor.pids()) >= 2)
-        floor.agent.signal(signal.SIGKILL)
+    """The agent ends while handlers work, and they finish when the listeners know of it."""
+    async with open_floor(gateways, "note_within_limit", min_processes=2, max_processes=2) as floor:
+        agent = floor.agent
+        floor.limit(SOME)
+        await floor.send(*SENT)
+        await until(lambda: len(floor.noted()) >= SOME)
+        await agent.until(lambda: agent.count("started") == 3)  # the agent and two listeners
+        agent.signal(signal.SIGKILL)
+        await agent.until(lambda: agent.count("draining", reason="the agent has ended") == 2)
+        floor.limit(len(SENT))
         await until(lambda: not floor.pids())
         done_first = len(floor.noted())
-        await floor.agent.kill()
-        await floor.agent.start()
-        await until(lambda: len(floor.noted()) > done_first + 50)
-        code = await floor.agent.stop()
+        floor.limit(done_first + SOME)
+        await agent.kill()
+        await agent.start()
+        await until(lambda: len(floor.noted()) >= done_first + SOME)
+        await agent.until(lambda: agent.count("started") == 6)
+        agent.signal(signal.SIGTERM)
+        await agent.until(lambda: agent.count("draining") == 5)
+        floor.limit(len(SENT))
+        code = await agent.wait()
         left = floor.pids()
         done_then = len(floor.noted())
-        await floor.agent.start()
+        await agent.start()
         await floor.until_empty()
-        last = await floor.agent.stop()
+        last = await agent.stop()
 
     assert (code, left, last) == (0, [], 0)
-    assert floor.agent.count("draining", reason="the agent has ended") >= 2
-    assert done_first < done_then < len(MANY)  # the machine was under load
-    assert Counter(floor.noted()) == Counter(MANY)
+    assert done_first < done_then < len(SENT)  # a listener that drains takes no more messages
+    assert Counter(floor.noted()) == Counter(SENT)
 
 
 async def test_while_the_gateway_is_away_what_runs_goes_on_and_nothing_is_started(
