@@ -1,5 +1,6 @@
 """A pair of two Azurites, for tests of real processes."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Final
 import attrs
 
 from tests.brokers.storage_queue.azurites import url_of
-from tests.e2e.processes import ENVELOPE_VARIABLE, Gateways
+from tests.e2e.processes import ENVELOPE_VARIABLE, PATIENT, Gateways
 from tests.e2e.storage_clients import ENDPOINT
 from tests.harness.azurite import azurite
 from tests.harness.servers import ServerProcess
@@ -38,13 +39,18 @@ async def two_azurites(folder: Path) -> AsyncIterator[Servers]:
         )
 
 
-def config_of(servers: Servers, key: Path) -> str:
+def config_of(servers: Servers, key: Path, *, is_patient: bool = False) -> str:
+    """A pair of both; patient where no account is harmed: then no stall of the machine diverts."""
+    times = {"attempt_timeout": "3s", "send_timeout": "60s", **(PATIENT if is_patient else {})}
+    lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in times.items())
+    connect_timeout = "20s" if is_patient else "2s"
+
     def namespace(name: str, port: int) -> str:
         return f"""
 [namespaces.{name}]
 url = "storage-queue:{url_of(port)}"
 key = {{ file = "{key}" }}
-connect_timeout = "2s"
+connect_timeout = "{connect_timeout}"
 poll = {{ first = "50ms", cap = "500ms" }}
 """
 
@@ -60,8 +66,7 @@ label = "north"
 backlog_queues = 2
 enable_syphon = true
 failover_interval = "1s"
-send_timeout = "60s"
-attempt_timeout = "3s"
+{lines}
 ping_interval = "1s"
 envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
 

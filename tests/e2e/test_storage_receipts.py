@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 import trio
 
+from gateway.brokers.storage_queue.broker import StorageQueueBroker
 from gateway.capabilities import DeletesSent, HidesMessages, Polls, SettlesByToken
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import LockLost, MessageNotFound
@@ -30,9 +31,14 @@ LONG: Final = timedelta(seconds=300)
 QUICK: Final = 1.0  # seconds: two looks that wait for messages take two at least
 
 
+def patient(port: int) -> StorageQueueBroker:
+    """A client whose connects outlast a stall of the machine: each request is made once."""
+    return client(port, connect_timeout=PATIENCE)
+
+
 @asynccontextmanager
 async def receiver_at(gateway: GatewayProcess) -> AsyncIterator[Receiver]:
-    async with client(gateway.port) as broker, broker.open_receiver(ORDERS) as receiver:
+    async with patient(gateway.port) as broker, broker.open_receiver(ORDERS) as receiver:
         yield receiver
 
 
@@ -55,10 +61,10 @@ async def test_receipts_hiding_and_counts_are_the_services_own(
 ) -> None:
     async with two_azurites(tmp_path) as servers:
         write_secret(tmp_path / "key", KEY)
-        config = config_of(servers, tmp_path / "key")
+        config = config_of(servers, tmp_path / "key", is_patient=True)
         await provision(gateways, config)
         one, other = [await gateways.start(config, name=name) for name in ("one", "other")]
-        async with client(one.port) as broker:
+        async with patient(one.port) as broker:
             await broker.send(ORDERS, [Message(body=b"a job"), Message(body=b"another")])
 
         (first, taken), (second, _) = await get(one)
@@ -77,7 +83,7 @@ async def test_receipts_hiding_and_counts_are_the_services_own(
         [(third, again)] = await get(other)
         await delete(one, third)
 
-        async with client(servers.primary_port) as account:
+        async with patient(servers.primary_port) as account:
             assert (await account.inspect(ORDERS)).active == 0
         assert (taken.delivery_count, again.delivery_count) == (1, 2)
 
@@ -87,7 +93,7 @@ async def test_the_receipt_of_a_put_works_after_a_restart_and_at_another_gateway
 ) -> None:
     async with two_azurites(tmp_path) as servers:
         write_secret(tmp_path / "key", KEY)
-        config = config_of(servers, tmp_path / "key")
+        config = config_of(servers, tmp_path / "key", is_patient=True)
         await provision(gateways, config)
         one, other = [await gateways.start(config, name=name) for name in ("one", "other")]
         receipts = [await put(one, body) for body in (b"first", b"second", b"third")]
@@ -101,17 +107,17 @@ async def test_the_receipt_of_a_put_works_after_a_restart_and_at_another_gateway
             await delete_sent(other, receipts[2])
         await delete(other, token)
 
-        async with client(servers.primary_port) as account:
+        async with patient(servers.primary_port) as account:
             assert (await account.inspect(ORDERS)).active == 0
         assert taken.message.body == b"third"
 
 
 async def put(gateway: GatewayProcess, body: bytes) -> object:
     """Put a message; return its receipt."""
-    async with client(gateway.port) as broker:
+    async with patient(gateway.port) as broker:
         return await required(broker, DeletesSent).send_deletable(ORDERS, Message(body=body))
 
 
 async def delete_sent(gateway: GatewayProcess, receipt: object) -> None:
-    async with client(gateway.port) as broker:
+    async with patient(gateway.port) as broker:
         await required(broker, DeletesSent).delete_sent(ORDERS, receipt)
