@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import attrs
@@ -14,7 +14,15 @@ from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own, is_to_come, rights_of
 from gateway.app.runtime import Runtime
-from gateway.config.endpoints import ADMIN, AMQP, RABBITMQ, STORAGE_QUEUE, address_of, requires_tls
+from gateway.config.endpoints import (
+    ADMIN,
+    AMQP,
+    RABBITMQ,
+    STORAGE_QUEUE,
+    address_of,
+    is_loopback,
+    requires_tls,
+)
 from gateway.config.kinds import options_class
 from gateway.config.options import Config, Namespace
 from gateway.config.problems import no_namespace
@@ -182,18 +190,35 @@ def _chosen(config: Config, name: str | None) -> Namespace:
 
 
 async def answers(address: str) -> bool:
-    """True if a process listens at the address."""
+    """True if a process listens at the address, which is one of the configuration."""
     if (path := unix.path_of(address)) is not None:
         return unix.is_answered(path)
     host, _, port = address.rpartition(":")
-    with trio.move_on_after(KNOCK_SECONDS):
+    host = host.strip("[]")
+    try:
+        places = await trio.socket.getaddrinfo(host, int(port), type=trio.socket.SOCK_STREAM)
+    except OSError:
+        return False
+    for family, _, _, _, place in places:
+        if await _is_heard(family, place, is_here=is_loopback(host)):
+            return True
+    return False
+
+
+async def _is_heard(family: int, place: tuple[Any, ...], *, is_here: bool) -> bool:
+    """
+    True if a process listens at that place.
+
+    The connect itself says so, also if this process stood longer than the knock may last:
+    `trio.open_tcp_stream` would lose a connection that was made meanwhile.
+    """
+    with trio.socket.socket(family) as knocking, trio.move_on_after(KNOCK_SECONDS):
         try:
-            stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+            await knocking.connect(place)
         except OSError:
             return False
-        await stream.aclose()
         return True
-    return False
+    return is_here  # where the kernel drops no connect but to a listener whose queue is full
 
 
 async def enter_or_ask(

@@ -1,11 +1,16 @@
-"""The key with which a command uses the running gateway."""
+"""The running gateway as a command finds it, and the key with which the command uses it."""
 
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.targets import policy_with
+from gateway.app.operations.targets import KNOCK_SECONDS, answers, policy_with
 from gateway.config.file import parse
 from gateway.config.options import Config
 from gateway.domain.access import Right
@@ -52,3 +57,47 @@ def test_the_policy_with_a_key_is_chosen() -> None:
     assert (
         policy_with(config_of(BY_CERTIFICATE + WITH_KEY), "here", Right.LISTEN).name == "listener"
     )
+
+
+@contextmanager
+def bound(*, listens: bool) -> Iterator[str]:
+    """The address of a socket; nobody accepts its connections."""
+    with socket.socket() as here:
+        here.bind(("127.0.0.1", 0))
+        if listens:
+            here.listen(0)
+        yield f"127.0.0.1:{here.getsockname()[1]}"
+
+
+def answers_though_time_goes_by(address: str, seconds: float) -> bool:
+    """Knock; each time that Trio looks at its clock again, so many seconds more are over."""
+    clock = MockClock()
+    found: list[bool] = []
+
+    async def knock() -> None:
+        found.append(await answers(address))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(knock)
+            while not found:
+                clock.jump(seconds)
+                await trio.lowlevel.checkpoint()
+
+    trio.run(main, clock=clock)
+    return found[0]
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_knock_during_which_the_machine_stalls_tells_whether_a_process_listens(
+    listens: bool,
+) -> None:
+    with bound(listens=listens) as address:
+        assert answers_though_time_goes_by(address, 5 * KNOCK_SECONDS) is listens
+
+
+def test_a_listener_whose_queue_is_full_is_there() -> None:
+    with bound(listens=True) as address:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port))):  # as many as its queue takes
+            assert answers_though_time_goes_by(address, KNOCK_SECONDS / 1000)
