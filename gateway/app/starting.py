@@ -22,7 +22,7 @@ from gateway.net import unix
 from gateway.net.listeners import CannotListen, open_listener
 from gateway.net.openid import ProviderFailed
 
-_KNOCK_SECONDS: Final = 2.0
+_ANSWER_SECONDS: Final = 10.0  # as long as other commands wait for an answer
 _AMQP_HEADER: Final = b"AMQP\0\1\0\0"
 # Any client may ask so on each HTTP port: it needs no credentials, whose lack would be an alarm.
 _REQUEST: Final = b"OPTIONS /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -92,7 +92,7 @@ async def _is_gateway(config: Config, endpoint: Endpoint, bind: str) -> bool:
     host = host.strip("[]")
     is_amqp = endpoint.protocol == AMQP and endpoint.tls is None
     answer = b""
-    with trio.move_on_after(_KNOCK_SECONDS):
+    with trio.move_on_after(_ANSWER_SECONDS):
         try:
             async with await trio.open_tcp_stream(_ANYWHERE.get(host, host), int(port)) as stream:
                 await stream.send_all(_AMQP_HEADER if is_amqp else _REQUEST)

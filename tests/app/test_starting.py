@@ -58,6 +58,31 @@ async def test_a_port_in_use_is_said_to_be_of_the_process_that_opens_the_endpoin
     assert findings.items[-1].text == f"127.0.0.1:{port} is served by a running {kind}"
 
 
+@pytest.mark.usefixtures("autojump_clock")
+async def test_a_gateway_that_is_slow_to_answer_has_its_own_port(nursery: trio.Nursery) -> None:
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    text = (
+        '[namespaces.here]\nurl = "memory:"\n'
+        f'[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:{port}"\n'
+    )
+    config, findings = parse(text, source="test", folder=Path(), environ={}).config, Findings()
+    name = config.limits.http.server_name
+
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await trio.sleep(5.0)
+        await stream.send_all(f"HTTP/1.1 200 OK\r\nServer: {name}\r\n\r\n".encode())
+        await stream.aclose()
+
+    nursery.start_soon(trio.serve_listeners, answer, [listener])
+
+    await check_endpoints(config, findings, port_offset=0, is_served=False)
+
+    assert findings.items[-1].text == f"127.0.0.1:{port} is served by a running gateway"
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_faulty_identity_provider_is_found(tmp_path: Path) -> None:
     provider = OpenIdProvider("https://login.example.net", [SigningKey.make("one", "ES384")])
     (tmp_path / "keys.json").write_bytes(provider.jwks())
