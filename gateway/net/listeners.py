@@ -3,6 +3,7 @@
 import errno
 import ipaddress
 import re
+import select
 import socket
 import ssl
 from collections import Counter
@@ -10,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import attrs
 import trio
@@ -25,6 +26,8 @@ CLOSE_SECONDS = 2.0
 NO_ROOM_PAUSE = 1.0  # seconds between attempts to accept, while there are too many open files
 # The process, or the system, can't have another socket now.
 _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_NO_LISTENER = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
+OTHERS_PAUSE = 0.05  # seconds in which another process at the same socket can accept a client
 AT_ONCE = 64  # clients that are accepted in one turn of the scheduler
 _PORT = re.compile(r"[0-9]{1,9}")
 
@@ -59,6 +62,11 @@ class PortOptions:
     )
 
 
+def is_lack(error: BaseException) -> TypeGuard[OSError]:
+    """True if a client must wait because the process, or the system, has too many open files."""
+    return isinstance(error, OSError) and error.errno in _NO_ROOM
+
+
 def _ignore(peer: str, error: BaseException) -> None:
     """Ignore the end of a lost connection."""
 
@@ -85,7 +93,8 @@ async def open_listener(
 
     Port 0 chooses a free port. The file of a Unix socket has that `mode`, and is removed at the
     end. `on_crash` is called with each exception from a connection's handler that is a bug,
-    `on_lost` with each reset, failed TLS handshake and refused surplus connection.
+    `on_lost` with each reset, failed TLS handshake and refused surplus connection, and each second
+    with the error by which a client must wait (`is_lack`).
 
     Raises:
         CannotListen: the address is in use, not of this machine, not allowed, or malformed.
@@ -172,9 +181,7 @@ class Listener:
         file: unix.SocketFile | None = None,
     ) -> None:
         """`file` is the file of a Unix socket, which is removed at the end."""
-        # The most waiting clients that are accepted in one turn of the scheduler. With 1, the
-        # clients that wait at a socket are spread over the processes that share it.
-        self._at_once = AT_ONCE
+        self._is_shared = False
         self._sockets = sockets
         self._file = file
         self._owns_file = True
@@ -203,7 +210,7 @@ class Listener:
 
     def share_sockets(self) -> None:
         """Leave waiting clients to the other processes that accept at the same sockets."""
-        self._at_once = 1
+        self._is_shared = True
 
     def limit_clients(self, clients: Clients) -> None:
         """Count connections for the limits of their clients from now on."""
@@ -222,13 +229,21 @@ class Listener:
         A cancellation closes the port and nothing else: connections live as long as their nursery.
         Clients in the kernel's queue are reset.
         """
+        # The most waiting clients that are accepted in one turn of the scheduler. With 1, the
+        # clients that wait at a socket are spread over the processes that share it.
+        at_once = 1 if self._is_shared else AT_ONCE
         task_status.started()  # the kernel has been queueing clients since the socket was bound
         try:
             await trio.serve_listeners(
                 partial(self._contained, handler),
                 [
                     _SlottedListener(
-                        socket, self._slots, self._visits, self._at_once, self._on_lost
+                        socket,
+                        self._slots,
+                        self._visits,
+                        at_once,
+                        self._on_lost,
+                        self._is_shared,
                     )
                     for socket in self._sockets
                 ],
@@ -294,6 +309,7 @@ class Listener:
         try:
             with self._visits.begin(owner, peer, user) as visit, visit.scope:
                 visit.hang_up = partial(_hang_up, stream)
+                visit.has_unread = partial(_is_readable, stream.socket)
                 await self._secured(handler, stream)
             if visit.gave_way:
                 raise ConnectionRefusedError(
@@ -321,6 +337,13 @@ class Listener:
 def _hang_up(stream: trio.SocketStream) -> None:
     with suppress(OSError):  # the client was faster
         stream.socket.shutdown(trio.socket.SHUT_RDWR)
+
+
+def _is_readable(end: trio.socket.SocketType) -> bool:
+    """True if a client waits at the socket now, or bytes of one who hasn't left."""
+    poll = select.poll()
+    poll.register(end.fileno(), select.POLLIN | select.POLLRDHUP)
+    return [events for _, events in poll.poll(0)] == [select.POLLIN]
 
 
 def peer_address(stream: trio.abc.Stream) -> str | None:
@@ -364,13 +387,42 @@ def _owner_of(peer: str) -> str:
 
 
 @attrs.define(eq=False)
+class PausingListener(trio.abc.Listener[trio.SocketStream]):
+    """
+    Accepts only when a client waits, since the kernel looks for a descriptor before it looks for a
+    client. Without a descriptor for one that waits it reports that, and pauses: Trio itself would
+    write a traceback ten times a second.
+    """
+
+    inner: trio.SocketListener
+    on_lack: OnEnd
+
+    async def accept(self) -> trio.SocketStream:
+        while True:
+            await trio.lowlevel.wait_readable(self.inner.socket)
+            try:
+                stream = _accept_waiting(self.inner)
+            except OSError as error:
+                if not is_lack(error):
+                    raise
+                self.on_lack("", error)
+                await trio.sleep(NO_ROOM_PAUSE)
+            else:
+                if stream is not None:
+                    return stream
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+@attrs.define(eq=False)
 class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
     """
     Accepts only when a slot is free: surplus clients wait in the kernel, not in this process's
     memory.
 
-    Without a free slot, the connection that has been idle for longest without any authorization is
-    closed.
+    The connection that has been idle for longest without any authorization is closed for a client
+    that waits, if there is no slot or no descriptor for it, and no other process accepts it.
 
     Of clients that come together, up to `at_once` are accepted without a checkpoint. Trio's accept
     takes a turn of the scheduler for each: under load, the last of 64 clients waited for 64 turns
@@ -382,43 +434,65 @@ class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
     visits: Visits
     at_once: int
     on_lost: OnEnd
+    is_shared: bool  # whether other processes accept at the same socket
     _left: int = attrs.field(default=0, init=False)  # without a checkpoint
 
     async def accept(self) -> trio.SocketStream:
-        if self._left > 0 and self.slots.value and (stream := _accept_waiting(self.inner)):
-            self._left -= 1
-            self.slots.acquire_nowait()
-            return stream
+        if (another := self._another()) is not None:
+            return another
         self._left = self.at_once - 1
-        if not self.slots.value:
-            await trio.lowlevel.wait_readable(self.inner.socket)
-            self.visits.close_longest_idle()
-        client_waits = False
         while True:
+            # A slot, and a descriptor, is needed only for a client that waits: until then, a
+            # connection that ends may leave both, and none has to give way.
+            await trio.lowlevel.wait_readable(self.inner.socket)
+            if not self.slots.value and await self._is_left_to_this_process():
+                self.visits.close_longest_idle()
             await self.slots.acquire()
             try:
-                return await self.inner.accept()
+                stream = self._accepted()
             except OSError as error:
-                self.slots.release()
-                if error.errno not in _NO_ROOM:
+                if not is_lack(error):
                     raise
-                lack = error
-            except BaseException:
+                await self._make_room(error)
+            else:
+                if stream is not None:
+                    return stream
+
+    def _another(self) -> trio.SocketStream | None:
+        """Accept a further one of the clients that came together; None if that must wait."""
+        if not self._left or not self.slots.value:
+            return None
+        self._left -= 1
+        self.slots.acquire_nowait()
+        try:
+            return self._accepted()
+        except OSError:
+            return None  # it occurs again, and is handled, at the next wait for clients
+
+    def _accepted(self) -> trio.SocketStream | None:
+        """Accept a client into the acquired slot; without one the slot is free again."""
+        stream = None
+        try:
+            stream = _accept_waiting(self.inner)
+        finally:
+            if stream is None:
                 self.slots.release()
-                raise
-            if client_waits:
-                await self._make_room(lack)
-            # The kernel looks for a descriptor before it looks for a client: none may be waiting,
-            # and then no connection needs to give way.
-            await trio.lowlevel.wait_readable(self.inner.socket)
-            client_waits = True
+        return stream
+
+    async def _is_left_to_this_process(self) -> bool:
+        """True if a client still waits when the other processes have had the time to accept it."""
+        if self.is_shared:
+            await trio.sleep(OTHERS_PAUSE)
+        return _is_readable(self.inner.socket)
 
     async def _make_room(self, error: OSError) -> None:
         """
-        Close the longest idle connection that has authorized nothing, and wait: a client waits, and
-        the process, or the system, has too many open files. Trio itself would write a traceback ten
-        times a second.
+        Close the longest idle connection that has authorized nothing, and pause, if a client still
+        waits: the process, or the system, has too many open files. Trio itself would write a
+        traceback ten times a second.
         """
+        if not await self._is_left_to_this_process():
+            return
         self.on_lost("", error)
         self.visits.close_longest_idle()
         await trio.sleep(NO_ROOM_PAUSE)
@@ -428,13 +502,20 @@ class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
 
 
 def _accept_waiting(listener: trio.SocketListener) -> trio.SocketStream | None:
-    """Accept a client that waits in the kernel's queue; None if none waits, or after an error."""
+    """
+    Accept a client that waits in the kernel's queue; None if none waits, or it has left.
+
+    Raises:
+        OSError: there is no descriptor for it, or the socket doesn't listen any more.
+    """
     bound = listener.socket
     borrowed = socket.socket(bound.family, bound.type, bound.proto, fileno=bound.fileno())
     try:
         client, _ = borrowed.accept()
-    except OSError:
-        return None  # a lasting error occurs again, and is handled, at the next wait for clients
+    except OSError as error:
+        if is_lack(error) or error.errno in _NO_LISTENER:
+            raise
+        return None  # all other errors are the client's
     finally:
         borrowed.detach()
     return trio.SocketStream(trio.socket.from_stdlib_socket(client))

@@ -51,6 +51,8 @@ class Visit:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     # Ends the connection at the socket: its client gets no further byte.
     hang_up: Callable[[], None] = lambda: None
+    # True if bytes of the client wait at the socket, since the connection's task hasn't run yet.
+    has_unread: Callable[[], bool] = lambda: False
     clients: Clients | None = None  # None: its client has no limits
     client: str = ""  # the credential that it has shown last; empty: none
     peek_slot: "PeekSlot | None" = attrs.field(
@@ -161,17 +163,21 @@ class Visits:
     def close_longest_idle(self, owner: str | None = None) -> bool:
         """
         Close the connection that has waited longest for its client; only among those of `owner`, if
-        given.
+        given. A client whose bytes lie unread at the socket isn't idle: it gives way only if each
+        other one has sent something, too.
 
         Returns False if each connection has authorized something, or is busy.
         """
-        for visit in self._strangers:
-            if not visit.is_busy and owner in {None, visit.owner}:
-                visit.close()
-                visit.gave_way = True
-                visit.scope.cancel()
-                return True
-        return False
+        idle = [
+            each for each in self._strangers if not each.is_busy and owner in {None, each.owner}
+        ]
+        if not idle:
+            return False
+        longest = next((each for each in idle if not each.has_unread()), idle[0])
+        longest.close()
+        longest.gave_way = True
+        longest.scope.cancel()
+        return True
 
 
 def current_visit() -> Visit:

@@ -1,26 +1,27 @@
 """Ports: where they are, how many may come, and that one bad connection harms no other."""
 
 import errno
-import os
-import resource
 import socket
 import ssl
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 
 import pytest
 import trio
 import trio.testing
 
+from gateway.net.descriptors import duplicates
 from gateway.net.listeners import (
     CannotListen,
     Listener,
     PortOptions,
+    inherited_sockets,
     open_listener,
     peer_address,
 )
 from gateway.net.tls import ClientTlsOptions, TlsOptions, client_context, server_context
 from gateway.net.visits import record_authorized
+from tests.harness.open_files import room_for_files
 from tests.harness.patience import PATIENCE
 
 
@@ -55,6 +56,17 @@ async def ask(listener, data=b"hello"):
         async with await trio.open_tcp_stream("127.0.0.1", listener.port) as stream:
             await stream.send_all(data)
             return await stream.receive_some()
+
+
+def dial(clients, listener):
+    """Connect at once, so that no task of the port runs in between."""
+    return clients.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
+
+
+async def exchange(stream, data=b"hello"):
+    with trio.fail_after(PATIENCE):
+        await stream.send_all(data)
+        return await stream.receive_some()
 
 
 async def test_port_0_takes_a_free_port_and_says_which(nursery):
@@ -107,20 +119,6 @@ async def test_a_taken_port_is_named_with_what_to_do(nursery):
 async def test_an_invalid_address_is_an_error_with_examples(address):
     with pytest.raises(CannotListen, match=r"write host:port"):
         await open_listener(address, on_crash=crash)
-
-
-@contextmanager
-def room_for_files(most):
-    """A context in which the process may have that many further open files."""
-    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spares = [os.dup(0) for _ in range(most + 1)]
-    for each in spares:
-        os.close(each)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (spares[-1], hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.slow
@@ -289,6 +287,74 @@ async def test_the_longest_idle_connection_that_authorized_nothing_gives_way(
         assert await silent[1].receive_some() == b"a"
     ((_, group),) = lost
     assert "closed for another connection" in str(group.exceptions[0])
+
+
+async def test_a_stranger_keeps_its_place_at_a_port_that_another_client_has_left(connect, nursery):
+    lost = []
+    options = PortOptions(max_connections=2)
+    listener = await start(nursery, echo, options=options, on_lost=ends_in(lost))
+    stranger, leaving = await connect(listener), await connect(listener)
+    await trio.testing.wait_all_tasks_blocked()
+
+    await leaving.aclose()
+    await trio.testing.wait_all_tasks_blocked()
+    answers = [await ask(listener), await exchange(stranger)]
+
+    assert answers == [b"hello", b"hello"]
+    assert lost == []
+
+
+async def test_each_socket_of_a_port_serves_its_clients_by_the_last_slot(nursery):
+    sockets = []
+    for _ in range(2):
+        sockets += await trio.open_tcp_listeners(0, host="127.0.0.1")
+    listener = Listener(sockets, on_crash=crash, options=PortOptions(max_connections=1))
+    await nursery.start(partial(listener.serve, known_echo, connections=nursery))
+
+    answers = []
+    for each in sockets:
+        async with await trio.open_tcp_stream(*each.socket.getsockname()) as client:
+            answers.append(await exchange(client))
+
+    assert answers == [b"hello"] * 2
+
+
+async def test_a_stranger_gives_way_to_no_client_whom_another_process_accepts(connect, nursery):
+    lost = []
+    sockets = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    copies = inherited_sockets(duplicates([each.socket.fileno() for each in sockets]))
+    full = Listener(
+        sockets, on_crash=crash, on_lost=ends_in(lost), options=PortOptions(max_connections=1)
+    )
+    full.share_sockets()
+    await nursery.start(partial(full.serve, echo, connections=nursery))
+    stranger = await connect(full)
+    await trio.testing.wait_all_tasks_blocked()
+    other = Listener(copies, on_crash=crash)
+    other.share_sockets()
+    await nursery.start(partial(other.serve, echo, connections=nursery))
+
+    answers = [await ask(other), await exchange(stranger)]
+
+    assert answers == [b"hello"] * 2
+    assert lost == []
+
+
+async def test_a_client_whose_request_is_unread_gives_way_after_those_who_are_silent(nursery):
+    """Trio runs the tasks of one moment in any order: the port's comes first in half of them."""
+    answers = []
+    for _ in range(12):
+        listener = await start(nursery, echo, options=PortOptions(max_connections=2))
+        with ExitStack() as clients:
+            asking, _silent = (dial(clients, listener) for _ in range(2))
+            await trio.testing.wait_all_tasks_blocked()
+            asking.send(b"hello")
+            dial(clients, listener)
+            await trio.testing.wait_all_tasks_blocked()
+            asking.setblocking(False)
+            answers.append(asking.recv(16))
+
+    assert answers == [b"hello"] * 12
 
 
 async def test_a_connection_that_authorized_something_gives_way_to_nobody(connect, nursery):

@@ -3,7 +3,6 @@ Both sides of a hand-over in one process: which side has the sockets, when, and 
 """
 
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -25,6 +24,7 @@ from gateway.extensions.take_over.predecessor import Arrival, Predecessor, find_
 from gateway.net.descriptors import DescriptorChannel, close_all
 from gateway.net.listeners import Listener, open_listener
 from gateway.net.unix import short_path
+from tests.harness.open_files import room_for_files
 from tests.harness.patience import PATIENCE
 
 BIND = "127.0.0.1:0"
@@ -277,20 +277,13 @@ def pid_of(process: int) -> int:
 
 
 async def test_a_process_without_room_for_another_file_lets_a_successor_wait(path: Path) -> None:
-    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with running(path, has_stores=True) as old:
         end = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with short_path(path) as short:
-            spare = os.dup(0)
-            try:
-                os.close(spare)
-                resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
-                await end.connect(short)
-                with trio.fail_after(PATIENCE):
-                    while not old.observed.events:
-                        await trio.lowlevel.checkpoint()
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        with short_path(path) as short, room_for_files(0):
+            await end.connect(short)
+            with trio.fail_after(PATIENCE):
+                while not old.observed.events:
+                    await trio.lowlevel.checkpoint()
         text = "take_over: a process that asks must wait: Too many open files"
         assert old.observed.events[0] == Doubtful(text=text)
         channel = DescriptorChannel(end)
