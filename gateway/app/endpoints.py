@@ -24,6 +24,7 @@ from gateway.domain.access import Refusal
 from gateway.domain.events.gateway import (
     ConnectionCrashed,
     ConnectionLost,
+    Doubtful,
     Event,
     Listening,
     PageServed,
@@ -40,6 +41,7 @@ from gateway.net.listeners import (
     CannotListen,
     Listener,
     OnEnd,
+    is_lack,
     open_listener,
 )
 from gateway.net.tls import TlsFileError, server_context
@@ -266,6 +268,7 @@ def loss_reporter(runtime: Runtime, protocol: str, refusals: Refusals) -> OnEnd:
     Reports connections that an expected error has ended; counts refused connections, and notes in
     `refusals` clients whose certificate isn't trusted.
     """
+    ended = port_reporter(runtime, protocol)
 
     def report(peer: str, error: BaseException) -> None:
         for each in _leaves(error):
@@ -274,7 +277,23 @@ def loss_reporter(runtime: Runtime, protocol: str, refusals: Refusals) -> OnEnd:
             elif isinstance(each, UntrustedCertificate):
                 name = "" if each.certificate is None else each.certificate.subject
                 refusals.record(protocol, host_of(peer), name, Refusal(each.why))
-        runtime.observer.report(lost(peer, error))
+        ended(peer, error)
+
+    return report
+
+
+def port_reporter(runtime: Runtime, port: str) -> OnEnd:
+    """
+    Reports connections that an expected error has ended, and that clients of that port must wait,
+    as long as there are too many open files.
+    """
+
+    def report(peer: str, error: BaseException) -> None:
+        if is_lack(error):
+            text = f"{port}: a client must wait: {error.strerror}"
+            runtime.observer.report(Doubtful(text=text))
+        else:
+            runtime.observer.report(lost(peer, error))
 
     return report
 

@@ -1,13 +1,17 @@
-"""An endpoint that accepts connections says so, and where the operators' page is."""
+"""An endpoint says that it accepts connections, where the page is, and whom it can't serve."""
 
+import errno
+import os
 from pathlib import Path
 
 import attrs
 import pytest
 
-from gateway.app.endpoints import listening
+from gateway.app.endpoints import listening, loss_reporter, port_reporter
+from gateway.app.runtime import Runtime
 from gateway.config.endpoints import ADMIN, Endpoint
-from gateway.domain.events.gateway import Listening, PageServed
+from gateway.domain.events.gateway import ConnectionLost, Doubtful, Event, Listening, PageServed
+from gateway.frontends.refusals import Refusals
 from gateway.net.tls import TlsOptions
 
 PLAIN = Endpoint(protocol=ADMIN, bind="127.0.0.1:0")
@@ -31,3 +35,28 @@ def test_the_page_is_named_where_a_browser_finds_it(
 
     assert first == Listening(protocol=endpoint.protocol, address=address)
     assert others == ([PageServed(page=page)] if page else [])
+
+
+class Observed:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def report(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def test_a_client_that_waits_for_a_descriptor_is_a_warning_and_a_lost_one_is_not() -> None:
+    observed = Observed()
+    runtime = Runtime(observer=observed)
+    lack = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    loss_reporter(runtime, "admin", Refusals(observed))("", lack)
+    port_reporter(runtime, "workers")("", lack)
+    port_reporter(runtime, "workers")("127.0.0.1:1", ConnectionResetError("reset"))
+
+    assert observed.events == [
+        Doubtful(text="admin: a client must wait: Too many open files"),
+        Doubtful(text="workers: a client must wait: Too many open files"),
+        ConnectionLost(peer="127.0.0.1:1", reason="ConnectionResetError: reset"),
+    ]
+    assert [each.level for each in observed.events] == ["warning", "warning", "debug"]

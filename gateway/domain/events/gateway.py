@@ -33,6 +33,7 @@ class Doubtful(Event):
     """A setting of the configuration or the system is allowed, but seldom right."""
 
     level = "warning"
+    same = ("text",)
 
     text: str
 

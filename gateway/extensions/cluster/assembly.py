@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from gateway.app.assembly.others import HeldParts, Others, PeerPort, PortPlan, ProcessPlace
-from gateway.app.endpoints import crash_reporter
+from gateway.app.endpoints import crash_reporter, port_reporter
 from gateway.app.failure import Failure
 from gateway.app.runtime import Runtime
 from gateway.capabilities import Visibility
@@ -94,11 +94,12 @@ class ClusterOthers(Others):
             max_connections=most, max_connections_per_peer=most, first_timeout=HANDSHAKE_SECONDS
         )
         on_crash = crash_reporter(self._runtime)
+        on_lost = port_reporter(self._runtime, "cluster")
         sockets = None if plan.given is None else plan.given.acquire(bind)
         if sockets is not None:
-            return Listener(sockets.sockets, on_crash=on_crash, options=limits)
+            return Listener(sockets.sockets, on_crash=on_crash, on_lost=on_lost, options=limits)
         try:
-            return await open_listener(bind, on_crash=on_crash, options=limits)
+            return await open_listener(bind, on_crash=on_crash, on_lost=on_lost, options=limits)
         except CannotListen as error:
             raise Failure(f"cluster.bind: {error}") from error
 

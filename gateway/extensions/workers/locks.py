@@ -5,7 +5,7 @@ from pathlib import Path
 import trio
 
 from gateway.app.assembly.parts import Parts
-from gateway.app.endpoints import crash_reporter
+from gateway.app.endpoints import crash_reporter, port_reporter
 from gateway.extensions.workers.passing_on import serve_unix
 from gateway.net.dialing import open_stream
 from gateway.net.server_address import ServerAddress
@@ -26,7 +26,9 @@ async def serve_locks(
     assert answer is not None, "the gateway has workers"
     path = _path(folder, number)
     path.unlink(missing_ok=True)  # an earlier process with this number may have left it
-    await serve_unix(path, answer, crash_reporter(parts.plan.runtime), task_status=task_status)
+    runtime = parts.plan.runtime
+    crash, ended = crash_reporter(runtime), port_reporter(runtime, "locks of workers")
+    await serve_unix(path, answer, crash, ended, task_status=task_status)
 
 
 def _path(folder: Path, number: int) -> Path:

@@ -24,7 +24,7 @@ from gateway.app.servers import GuardedRequests, Makings, Server, make_rest
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.http.guard import MAX_HEAD
 from gateway.net.http.server import Handler
-from gateway.net.listeners import ConnectionHandler, OnEnd
+from gateway.net.listeners import ConnectionHandler, OnEnd, PausingListener
 from gateway.net.visits import current_visit, on_behalf_of
 from gateway.wire.http.messages import Headers, Request, Response
 
@@ -140,16 +140,20 @@ async def serve_unix(
     path: Path,
     handler: ConnectionHandler,
     on_crash: OnEnd,
+    on_lost: OnEnd,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve connections to a Unix socket until cancelled; this ends them, too."""
+    """
+    Serve connections to a Unix socket until cancelled; this ends them, too. `on_lost` is called
+    each second while there is no descriptor for a process that connects.
+    """
     bound = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     await bound.bind(str(path))
     bound.listen(_BACKLOG)
     async with trio.open_nursery() as nursery:
         serve = partial(_contained, handler, on_crash)
-        listeners = [trio.SocketListener(bound)]
+        listeners = [PausingListener(trio.SocketListener(bound), on_lost)]
         await nursery.start(
             partial(trio.serve_listeners, serve, listeners, handler_nursery=nursery)
         )

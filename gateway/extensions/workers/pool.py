@@ -16,7 +16,7 @@ import trio
 
 from gateway.app.assembly.others import PARENT
 from gateway.app.assembly.parts import Parts
-from gateway.app.endpoints import OpenEndpoint, crash_reporter
+from gateway.app.endpoints import OpenEndpoint, crash_reporter, port_reporter
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.pools import PoolRow
 from gateway.app.runtime import Runtime
@@ -116,18 +116,18 @@ class WorkerPool:
         self._hub = None if pair is None else StateHub(pair.states)
         for feature in self.parts.features.values():
             feature.follow(self._broadcast)
+        crash, ended = crash_reporter(self.runtime), port_reporter(self.runtime, "workers")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ask_again)
             for number, endpoint in self._endpoints.items():
                 for path, server in doors(self.folder, number, endpoint.makings):
-                    report = crash_reporter(self.runtime)
-                    await nursery.start(serve_unix, path, server.serve_connection, report)
+                    await nursery.start(serve_unix, path, server.serve_connection, crash, ended)
             await nursery.start(serve_locks, self.parts, PARENT, self.folder)
             config = shared(self.loaded.config)
             for door in store_doors(config, self.parts, self.runtime, self.folder):
                 await nursery.start(door.leases.run)
-                report = crash_reporter(self.runtime)
-                await nursery.start(serve_unix, door.path, door.server.serve_connection, report)
+                serve = door.server.serve_connection
+                await nursery.start(serve_unix, door.path, serve, crash, ended)
             task_status.started()
             async with trio.open_nursery() as workers:
                 for number in range(1, self.loaded.config.serving_processes + 1):

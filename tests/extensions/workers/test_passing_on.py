@@ -1,5 +1,6 @@
 """Requests that a worker passes on to its parent."""
 
+import errno
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -7,6 +8,7 @@ from tempfile import TemporaryDirectory
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from gateway.domain.errors import Unreachable
 from gateway.extensions.workers.passing_on import (
@@ -20,6 +22,8 @@ from gateway.net.http.server import HttpServer
 from gateway.net.visits import Visits, current_visit, record_certificate
 from gateway.wire.http.messages import Headers, Request, Response
 from tests.harness.clocks import VirtualClock
+from tests.harness.open_files import room_for_files
+from tests.harness.patience import PATIENCE
 
 REQUEST = Request(
     method="POST",
@@ -65,7 +69,7 @@ async def test_a_request_arrives_as_the_client_wrote_it_and_so_does_the_answer()
     with TemporaryDirectory() as folder:
         path = path_of(Path(folder), 0, secure=True)
         async with trio.open_nursery() as nursery, open_parent() as parent:
-            await nursery.start(serve_unix, path, server.serve_connection, crash)
+            await nursery.start(serve_unix, path, server.serve_connection, crash, crash)
             answer = await parent.handler(Path(folder), 0, True)(REQUEST)
             nursery.cancel_scope.cancel()
 
@@ -73,6 +77,69 @@ async def test_a_request_arrives_as_the_client_wrote_it_and_so_does_the_answer()
     assert seen[0].headers.get("Host") == "gateway:5300"
     assert seen[0].headers.get("X-Own") == "kept"
     assert (answer.status, answer.body, answer.headers.get("X-Answer")) == (201, b"answer", "kept")
+
+
+async def test_a_process_without_room_for_another_file_lets_a_worker_wait_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def echo(stream: trio.abc.Stream) -> None:
+        async for data in stream:
+            await stream.send_all(data)
+
+    reports, lacks = trio.open_memory_channel[int | None](10)
+
+    def report(peer: str, error: BaseException) -> None:
+        reports.send_nowait(error.errno if isinstance(error, OSError) else None)
+
+    with TemporaryDirectory() as folder:
+        path = path_of(Path(folder), 0, secure=False)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_unix, path, echo, crash, report)
+            with room_for_files(3):
+                first = await trio.open_unix_socket(path)
+                await first.send_all(b"first")
+                answers = [await first.receive_some()]
+                second = await trio.open_unix_socket(path)
+                await second.send_all(b"second")
+                with trio.fail_after(PATIENCE):
+                    told = await lacks.receive()
+            with trio.fail_after(PATIENCE):
+                answers.append(await second.receive_some())
+            await first.aclose()
+            await second.aclose()
+            nursery.cancel_scope.cancel()
+
+    assert answers == [b"first", b"second"]
+    assert told == errno.EMFILE
+    assert caplog.records == []  # Trio's own, with tracebacks
+
+
+async def test_the_last_file_of_a_process_goes_to_a_worker_without_a_report(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reports: list[BaseException] = []
+
+    def report(peer: str, error: BaseException) -> None:
+        reports.append(error)
+
+    async def echo(stream: trio.abc.Stream) -> None:
+        await stream.send_all(await stream.receive_some())
+
+    with TemporaryDirectory() as folder:
+        path = path_of(Path(folder), 0, secure=False)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_unix, path, echo, crash, report)
+            with room_for_files(2):
+                async with await trio.open_unix_socket(path) as worker:
+                    await trio.testing.wait_all_tasks_blocked()
+                    await worker.send_all(b"hello")
+                    with trio.fail_after(PATIENCE):
+                        answer = await worker.receive_some()
+            nursery.cancel_scope.cancel()
+
+    assert answer == b"hello"
+    assert reports == []
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("size", [0, 1200, 100 * 1024], ids=lambda size: f"{size} bytes")
@@ -101,7 +168,7 @@ async def test_the_certificate_of_a_client_arrives_and_no_forged_one(
             REQUEST, headers=Headers(forged), body=bytes(1024 * 1024) if has_body else b""
         )
         async with trio.open_nursery() as nursery:
-            await nursery.start(serve_unix, path, server.serve_connection, crash)
+            await nursery.start(serve_unix, path, server.serve_connection, crash, crash)
             async with open_parent() as parent:
                 handle = parent.handler(Path(folder), 0, True)
                 with Visits(math.inf).begin("127.0.0.1"):
