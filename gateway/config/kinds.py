@@ -100,7 +100,7 @@ def _memory() -> Kind:
 
     def make(address: Address) -> Adapter:
         if address.rest:
-            raise InvalidRequest(f"namespace {address.name}: nothing expected after 'memory:'")
+            raise InvalidRequest("URL of a namespace: nothing expected after 'memory:'")
         dependencies = address.dependencies
         hooks = attrs.evolve(dependencies.hooks, observer=dependencies.observer)
         return MemoryBroker(dependencies.clock, dependencies.rng, address.options, hooks)
@@ -113,11 +113,11 @@ def _embedded() -> Kind:
     from gateway.store.embedded.files import Disk, this_boot
 
     def make(address: Address) -> Adapter:
-        if not address.rest:
-            raise InvalidRequest(f"namespace {address.name}: a path expected after 'embedded:'")
+        path = Path(address.rest)
+        if not path.name:
+            raise InvalidRequest("URL of a namespace: a file's path expected after 'embedded:'")
         dependencies = address.dependencies
         hooks = attrs.evolve(dependencies.hooks, observer=dependencies.observer)
-        path = Path(address.rest)
         return EmbeddedBroker(
             path,
             dependencies.clock,

@@ -245,7 +245,10 @@ def _exactly(kind: type, name: str) -> Hook:
 def _read_path(value: Any, _: Any) -> Path:
     if not isinstance(value, str) or not value:
         raise expected("a path", value)
-    return Path(value)
+    path = Path(value)
+    if path.is_absolute() and not path.name:
+        raise expected("a path below /", value)
+    return path
 
 
 def _is_enum(kind: Any) -> bool:

@@ -67,7 +67,8 @@ def count(value: object) -> int:
 
 def _not_above(most: float, value: float) -> float:
     if value > most:
-        raise ValueError(f"must be <= {most:.0f}: {value:.0f}")
+        shown = value if isinstance(value, int) else f"{value:.0f}"
+        raise ValueError(f"must be <= {most:.0f}: {shown}")
     return value
 
 

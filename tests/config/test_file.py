@@ -46,6 +46,11 @@ from tests.harness.secret_files import write_secret
         ("trial_pause = '1s'", "pairing.trial_pause: a table expected, found a text"),
         ("options = {}", "pairing.options: unknown key"),
         ("state = 7", "pairing.state: a path expected, found 7"),
+        ("state = '/'", "pairing.state: a path below / expected, found '/'"),
+        (
+            "backlog_queues = 99999999999999999999",
+            "pairing.backlog_queues: must be <= 100000000: 99999999999999999999",
+        ),
         ("[pairing.syphon]\nmax_drain_rate = 'x'", "pairing.syphon.max_drain_rate: a number"),
         ("[[entities]]\nmatch = 'a'\nordered = true", "entities[0].ordered: unknown key"),
         ("ordered = true", "pairing.ordered: a list expected"),

@@ -125,9 +125,12 @@ def test_the_scheme_says_which_options_there_are():
     assert options_class("embedded:x") is EmbeddedOptions
 
 
-@pytest.mark.parametrize("url", ["", "memory", "nosuch:secret", "memory:something", "embedded:"])
+@pytest.mark.parametrize(
+    "url", ["", "memory", "nosuch:secret", "memory:something", "embedded:", "embedded:/"]
+)
 def test_a_url_that_names_no_namespace_is_refused_without_being_shown(url):
     with pytest.raises(InvalidRequest) as refused:
         build(url, "east", DEPENDENCIES)
 
     assert "secret" not in str(refused.value)
+    assert str(refused.value).startswith("URL of a namespace: ")  # whose name the caller adds
