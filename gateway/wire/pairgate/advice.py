@@ -35,7 +35,10 @@ _ADVICE: Final = {
 _ALARM_ADVICE: Final = {
     "backlog_orphaned": _START,
     "left_untouched": "the text says whose messages these are, and how to move them",
-    "primary_replaced": "check the URL of the primary; if it was replaced, use --adopt",
+    "primary_replaced": (
+        "check the URL of the primary; if another took its place for good,"
+        " start `pairgate serve --adopt` with the fingerprint that it was"
+    ),
     "audit_failed": "free the disk, or fix the folder's permissions",
     "state_not_saved": "free the disk, or fix the folder's permissions",
     "syphon_stalled": (

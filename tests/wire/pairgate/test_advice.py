@@ -1,5 +1,6 @@
 """The status names the problems that an operator should solve."""
 
+import re
 from datetime import timedelta
 
 import attrs
@@ -20,7 +21,7 @@ from gateway.domain.status.pair import (
     Waiting,
 )
 from gateway.domain.status.process import Alarm, NamespaceStatus, Status
-from gateway.wire.pairgate.advice import line_of, problems_of, words_of
+from gateway.wire.pairgate.advice import alarm_problems, line_of, problems_of, words_of
 from tests.wire.pairgate.advice import ALIVE, NOW, pair, seen
 
 
@@ -297,3 +298,12 @@ def test_each_problem_has_an_advice(state: str) -> None:
 
     assert len(found) == 4
     assert all(len(each.remedy) > 20 for each in found)
+
+
+def test_an_alarm_is_no_command_so_its_advice_names_the_one_that_has_an_option() -> None:
+    events = ["backlog_orphaned", "left_untouched", "primary_replaced", "syphon_stalled"]
+    alarms = [Alarm(event=each, times=1, last=NOW, text="") for each in events]
+    with_option = [each.remedy for each in alarm_problems(alarms) if "--" in each.remedy]
+
+    assert any("--adopt" in each for each in with_option)
+    assert all(re.search(r"`pairgate [a-z]+ [^`]*--", each) for each in with_option)
