@@ -260,6 +260,8 @@ class SendInterceptor(Interceptor):
     """Counts and times the sends and transactions on the only namespace of a gateway."""
 
     sends: SendCounters
+    # Records failed sends to a namespace that reports its successes itself; None: another one does.
+    watch: AbilityWatch | None = None
 
     kinds: ClassVar[frozenset[CallKind]] = frozenset((CallKind.SEND, CallKind.COMMIT))
 
@@ -272,6 +274,7 @@ class SendInterceptor(Interceptor):
         for batch, verdict in zip(call.batches, result, strict=True):
             if isinstance(verdict, BrokerError):
                 self.sends.failed(verdict, len(batch), seconds)
+                self._record_failure(call, verdict)
             else:
                 accepted_by = verdict if isinstance(verdict, AcceptedBy) else AcceptedBy.PRIMARY
                 self.sends.accepted(accepted_by, len(batch), seconds)
@@ -282,3 +285,9 @@ class SendInterceptor(Interceptor):
             self.sends.failed(failure, len(batch), seconds)
         if messages := messages_in(call.work):
             self.sends.failed(failure, messages, seconds)
+        if failure is not None:
+            self._record_failure(call, failure)
+
+    def _record_failure(self, call: Call, failure: BrokerError) -> None:
+        if self.watch is not None and call.kind is CallKind.SEND:
+            self.watch.failed_at(Ability.SEND, call.entity, failure)

@@ -23,7 +23,10 @@ from gateway.telemetry.abilities import AbilityInterceptor, ReceiveInterceptor, 
 
 
 def _sends(place: Place) -> Interceptor | None:
-    return SendInterceptor(place.runtime.sends) if place.is_alone else None
+    if not place.is_alone:
+        return None
+    watch = place.runtime.abilities[place.namespace.name] if place.reports_itself else None
+    return SendInterceptor(place.runtime.sends, watch)
 
 
 def _abilities(place: Place) -> Interceptor | None:
