@@ -277,11 +277,14 @@ class _Forking:
 def _import(modules: Sequence[str]) -> None:
     """Import these modules, unless they are there. What lives then won't be garbage."""
     missing = [each for each in modules if each not in sys.modules]
+    if not missing:
+        return
+    gc.disable()  # a thousand modules are no garbage, however often one looks
     for each in missing:
         import_module(each)
-    if missing:
-        gc.collect()
-        gc.freeze()
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 def _enter(asked: Mapping[str, Any], standard: Sequence[int]) -> tuple[str, Sequence[str]]:
