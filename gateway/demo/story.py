@@ -38,7 +38,7 @@ RATE: Final = 30.0  # messages/s of each producer
 HEALTHY: Final = 2.5  # seconds
 OUTAGE: Final = 5.0
 RECOVERY: Final = 2.5
-DRAIN_LIMIT: Final = 10.0
+DRAIN_LIMIT: Final = 60.0  # seconds: 10 were too few on two cores at a load of 14
 LOOK: Final = 0.25
 BACKLOG_QUEUES: Final = 10
 
