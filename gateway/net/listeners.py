@@ -229,21 +229,13 @@ class Listener:
         A cancellation closes the port and nothing else: connections live as long as their nursery.
         Clients in the kernel's queue are reset.
         """
-        # The most waiting clients that are accepted in one turn of the scheduler. With 1, the
-        # clients that wait at a socket are spread over the processes that share it.
-        at_once = 1 if self._is_shared else AT_ONCE
         task_status.started()  # the kernel has been queueing clients since the socket was bound
         try:
             await trio.serve_listeners(
                 partial(self._contained, handler),
                 [
                     _SlottedListener(
-                        socket,
-                        self._slots,
-                        self._visits,
-                        at_once,
-                        self._on_lost,
-                        self._is_shared,
+                        socket, self._slots, self._visits, self._on_lost, self._is_shared
                     )
                     for socket in self._sockets
                 ],
@@ -395,7 +387,7 @@ class PausingListener(trio.abc.Listener[trio.SocketStream]):
     """
 
     inner: trio.SocketListener
-    on_lack: OnEnd
+    on_lack: Callable[[str, OSError], None]
 
     async def accept(self) -> trio.SocketStream:
         while True:
@@ -424,15 +416,15 @@ class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
     The connection that has been idle for longest without any authorization is closed for a client
     that waits, if there is no slot or no descriptor for it, and no other process accepts it.
 
-    Of clients that come together, up to `at_once` are accepted without a checkpoint. Trio's accept
+    Of clients that come together, up to `AT_ONCE` are accepted without a checkpoint. Trio's accept
     takes a turn of the scheduler for each: under load, the last of 64 clients waited for 64 turns
-    of all other connections.
+    of all other connections. At a shared socket it is one, so that the clients are spread over the
+    processes.
     """
 
     inner: trio.SocketListener
     slots: trio.Semaphore
     visits: Visits
-    at_once: int
     on_lost: OnEnd
     is_shared: bool  # whether other processes accept at the same socket
     _left: int = attrs.field(default=0, init=False)  # without a checkpoint
@@ -440,7 +432,7 @@ class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
     async def accept(self) -> trio.SocketStream:
         if (another := self._another()) is not None:
             return another
-        self._left = self.at_once - 1
+        self._left = 0 if self.is_shared else AT_ONCE - 1
         while True:
             # A slot, and a descriptor, is needed only for a client that waits: until then, a
             # connection that ends may leave both, and none has to give way.

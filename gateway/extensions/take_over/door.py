@@ -20,7 +20,7 @@ from gateway.domain.events.gateway import Doubtful
 from gateway.extensions.take_over.events import TakeOverFailed
 from gateway.extensions.take_over.predecessor import VERSION
 from gateway.net.descriptors import MOST_DESCRIPTORS, DescriptorChannel, close_all, duplicates
-from gateway.net.listeners import Listener
+from gateway.net.listeners import Listener, PausingListener
 from gateway.net.unix import SocketFile, file_of, short_path
 from gateway.pairing.state_file import StateFile
 from gateway.ports import Observer
@@ -30,7 +30,6 @@ HELLO_SECONDS: Final = 5.0  # a gateway writes its first message at once
 # others from taking over, and all clients from being served if the stores are closed for it.
 READY_SECONDS: Final = 300.0
 LEAVE_SECONDS: Final = 5.0  # seconds for a given-up process to end before it is killed
-PAUSE: Final = 1.0  # seconds after an accept that failed
 _BACKLOG: Final = 16
 
 
@@ -203,18 +202,15 @@ class HandOver:
         task_status.started()
         await self.serving.wait()
         self.door.show()
+        listener = PausingListener(trio.SocketListener(self.door.listener), self._report_lack)
         async with trio.open_nursery() as nursery:
             while True:
-                # The kernel looks for a descriptor before it looks for a process that asks.
-                await trio.lowlevel.wait_readable(self.door.listener)
-                try:
-                    end, _ = await self.door.listener.accept()
-                except OSError as error:  # too many open files, from which clients must not suffer
-                    text = f"take_over: a process that asks must wait: {error.strerror}"
-                    self.door.observer.report(Doubtful(text=text))
-                    await trio.sleep(PAUSE)
-                    continue
-                nursery.start_soon(self._attend, DescriptorChannel(end))
+                stream = await listener.accept()
+                nursery.start_soon(self._attend, DescriptorChannel(stream.socket))
+
+    def _report_lack(self, peer: str, error: OSError) -> None:
+        text = f"take_over: a process that asks must wait: {error.strerror}"
+        self.door.observer.report(Doubtful(text=text))
 
     async def _attend(self, channel: DescriptorChannel) -> None:
         try:
