@@ -8,6 +8,7 @@ import trio
 from gateway.app.operations.findings import Findings, Grade
 from gateway.app.starting import check_endpoints, check_files, check_issuers
 from gateway.config.file import parse
+from gateway.config.options import Config
 from tests.harness.openid import OpenIdProvider, SigningKey
 
 CONFIG = """
@@ -38,6 +39,14 @@ def test_a_folder_for_the_take_over_socket_that_can_not_be_is_found(tmp_path: Pa
     assert found(tmp_path) == [("take_over", Grade.BAD)]
 
 
+def config_at(port: int, process: str = "serve") -> Config:
+    text = (
+        '[namespaces.here]\nurl = "memory:"\n'
+        f'[[endpoints]]\nprotocol = "admin"\nprocess = "{process}"\nbind = "127.0.0.1:{port}"\n'
+    )
+    return parse(text, source="test", folder=Path(), environ={}).config
+
+
 @pytest.mark.parametrize(
     ("process", "kind"), [("serve", "gateway"), ("syphon", "`pairgate syphon`")]
 )
@@ -46,11 +55,7 @@ async def test_a_port_in_use_is_said_to_be_of_the_process_that_opens_the_endpoin
 ) -> None:
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listener.socket.getsockname()[1]
-    text = (
-        '[namespaces.here]\nurl = "memory:"\n'
-        f'[[endpoints]]\nprotocol = "admin"\nprocess = "{process}"\nbind = "127.0.0.1:{port}"\n'
-    )
-    config, findings = parse(text, source="test", folder=Path(), environ={}).config, Findings()
+    config, findings = config_at(port, process), Findings()
 
     await check_endpoints(config, findings, port_offset=0, is_served=True)
     await listener.aclose()
@@ -62,11 +67,7 @@ async def test_a_port_in_use_is_said_to_be_of_the_process_that_opens_the_endpoin
 async def test_a_gateway_that_is_slow_to_answer_has_its_own_port(nursery: trio.Nursery) -> None:
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listener.socket.getsockname()[1]
-    text = (
-        '[namespaces.here]\nurl = "memory:"\n'
-        f'[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:{port}"\n'
-    )
-    config, findings = parse(text, source="test", folder=Path(), environ={}).config, Findings()
+    config, findings = config_at(port), Findings()
     name = config.limits.http.server_name
 
     async def answer(stream: trio.SocketStream) -> None:

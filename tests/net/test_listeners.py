@@ -51,22 +51,21 @@ async def start(nursery, handler, **fields):
     return listener
 
 
+async def exchange(stream, data=b"hello"):
+    with trio.fail_after(PATIENCE):
+        await stream.send_all(data)
+        return await stream.receive_some()
+
+
 async def ask(listener, data=b"hello"):
     with trio.fail_after(PATIENCE):
         async with await trio.open_tcp_stream("127.0.0.1", listener.port) as stream:
-            await stream.send_all(data)
-            return await stream.receive_some()
+            return await exchange(stream, data)
 
 
 def dial(clients, listener):
     """Connect at once, so that no task of the port runs in between."""
     return clients.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
-
-
-async def exchange(stream, data=b"hello"):
-    with trio.fail_after(PATIENCE):
-        await stream.send_all(data)
-        return await stream.receive_some()
 
 
 async def test_port_0_takes_a_free_port_and_says_which(nursery):
@@ -130,8 +129,7 @@ async def test_without_files_a_port_reports_it_each_second_and_accepts_later(nur
 
     with room_for_files(3):
         known = await trio.open_tcp_stream("127.0.0.1", listener.port)
-        await known.send_all(b"hello")
-        assert await known.receive_some() == b"hello"  # it gives way to nobody from now on
+        assert await exchange(known) == b"hello"  # it gives way to nobody from now on
         late = await trio.open_tcp_stream("127.0.0.1", listener.port)
         await late.send_all(b"hello")
         with trio.fail_after(PATIENCE):
@@ -153,9 +151,7 @@ async def test_the_last_file_goes_to_a_client_who_keeps_it_while_nobody_waits(nu
     with room_for_files(2):
         async with await trio.open_tcp_stream("127.0.0.1", listener.port) as client:
             await trio.testing.wait_all_tasks_blocked()
-            await client.send_all(b"hello")
-            with trio.fail_after(PATIENCE):
-                answer = await client.receive_some()
+            answer = await exchange(client)
 
     assert answer == b"hello"
     assert lost == []
@@ -172,8 +168,7 @@ async def test_without_files_the_longest_idle_stranger_gives_way_to_a_client(nur
             await trio.testing.wait_all_tasks_blocked()
         with trio.fail_after(PATIENCE):
             given_way = await strangers[0].receive_some()
-            await strangers[1].send_all(b"hello")
-            answer = await strangers[1].receive_some()
+        answer = await exchange(strangers[1])
     for each in strangers:
         await each.aclose()
 

@@ -79,13 +79,14 @@ async def test_a_request_arrives_as_the_client_wrote_it_and_so_does_the_answer()
     assert (answer.status, answer.body, answer.headers.get("X-Answer")) == (201, b"answer", "kept")
 
 
+async def echo(stream: trio.abc.Stream) -> None:
+    async for data in stream:
+        await stream.send_all(data)
+
+
 async def test_a_process_without_room_for_another_file_lets_a_worker_wait_without_a_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def echo(stream: trio.abc.Stream) -> None:
-        async for data in stream:
-            await stream.send_all(data)
-
     reports, lacks = trio.open_memory_channel[int | None](10)
 
     def report(peer: str, error: BaseException) -> None:
@@ -121,9 +122,6 @@ async def test_the_last_file_of_a_process_goes_to_a_worker_without_a_report(
 
     def report(peer: str, error: BaseException) -> None:
         reports.append(error)
-
-    async def echo(stream: trio.abc.Stream) -> None:
-        await stream.send_all(await stream.receive_some())
 
     with TemporaryDirectory() as folder:
         path = path_of(Path(folder), 0, secure=False)
